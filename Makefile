@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# shunt: see README.md. `make` or `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The newest Go at hand: sudo resets PATH, and a Go from 1.21 on fetches the release that go.mod names.
+GO = PATH="$$(scripts/find-go.sh):$$PATH" go
+export GOTOOLCHAIN ?= auto
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+# Flags for the data path. -mcpu=v3 loads on every kernel from 6.1 on.
+BPF_DIR := $(CURDIR)/bpf
+export BPF2GO_CFLAGS := -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter -Wno-sign-compare -mcpu=v3 \
+	-I$(BPF_DIR)/third_party/libbpf -I$(BPF_DIR)/include -I$(BPF_DIR) -I/usr/include/$(shell uname -m)-linux-gnu \
+	-fdebug-prefix-map=$(CURDIR)=.
+
+help: ## list the targets
+	@awk -F':.*## ' '/^## /{print "\n" substr($$0,4)} /^[a-z0-9-]+:.*## /{printf "  %-13s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
+
+## building
+
+build: ## build bin/shunt (needs only Go)
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-X main.release=$(VERSION)' -o bin/shunt ./cmd/shunt
+
+generate: ## rebuild the BPF objects (needs clang-19) and the generated lists
+	$(GO) generate ./internal/reason ./internal/bpfobj ./cmd/shunt
+
+setup: ## install what build, demo and tests need (root; Debian, Ubuntu)
+	scripts/setup.sh
+
+clean: ## remove what was built and cached here
+	rm -rf bin .cache
+
+## seeing it work
+
+demo: ## make a virtual router and firewall, accelerate them, show before and after (root; three minutes)
+	scripts/demo.sh
+
+## testing
+
+test: ## run every suite that this machine's kernel can run (root; installs what is missing)
+	scripts/test.sh
+
+test-unit: ## run the Go tests; without root those that need it are skipped
+	$(GO) test ./...
+
+# The rig: shunt as built, root, network namespaces. SEED=n repeats, CASE=file runs one saved case.
+RIG = $(GO) test ./test/diff -count=1 -parallel 6 -shunt $(CURDIR)/bin/shunt
+CONFIGS ?= 200
+FILTERS ?= 75
+SEED ?= 0
+DURATION ?= 10m
+PACKETS ?= 2000
+FUZZ = -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VERSION) $(if $(RECORD),-record $(abspath $(RECORD)))
+
+diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, CASE=file
+	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -seed $(SEED) -filters $(FILTERS) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
+
+fuzz: build ## the same with new configurations for DURATION=10m, until the first difference [PACKETS=2000] [RECORD=file]
+	$(RIG) -v -timeout 0 -run TestGenerated -duration $(DURATION) $(FUZZ)
+
+fuzz-million: RECORD ?= bench/results/fuzz-$(shell uname -r | grep -oE '^[0-9]+\.[0-9]+').txt
+fuzz-million: build ## a million packets over new configurations, differences and all; the record is kept in bench/results
+	$(RIG) -v -timeout 0 -run TestGenerated -until 1000000 $(FUZZ)
+
+mutants: ## break shunt in many small ways and count what the rig notices (root, clang-19; an hour; goes on where it ended) [MUTANTS='-n 60 -j 2']
+	$(GO) run ./test/diff/mutate $(MUTANTS)
+
+rulesets: ## load rule sets of real life and write docs/rulesets.md: how much of their traffic needs no Linux (root)
+	$(GO) test -count=1 ./test/rulesets -update
+
+K ?= 7.x
+test-vm: ## run the tests on another kernel: K=6.1, 6.12, 7.x (the newest) … [P=package ARGS='-test.run …']
+	test/vm/vm.sh test $(K) $(P) $(ARGS)
+
+test-vm-all: ## run the tests on every kernel of test/vm/kernels
+	test/vm/vm.sh all
+
+## measuring
+
+# SECTION=forwarding,reaction measures only these; QUICK=1 is a short look that leaves the published results alone.
+bench = bin/bench-$(1) -size $(if $(QUICK),quick,full) $(if $(SECTION),-section $(SECTION)) $(if $(AGAIN),-again) \
+	-results $(if $(QUICK),.cache/bench/$(1).json,bench/results/$(1).json) -page $(if $(QUICK),.cache/bench/$(1).md,docs/bench-$(1).md)
+
+bin/bench-%: FORCE
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $@ ./bench/$*
+
+bench-router: build bin/bench-router ## measure the router beside Linux and others (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
+	$(call bench,router) $(BENCH_ARGS)
+
+bench-gateway: build bin/bench-gateway ## measure rules and sets beside Linux and others (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
+	$(call bench,gateway) $(BENCH_ARGS)
+
+bench-page: bin/bench-router bin/bench-gateway ## make docs/bench-router.md, docs/bench-gateway.md and their plots from the results
+	$(call bench,router) -render
+	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/gateway.json),$(call bench,gateway) -render)
+
+bench-peers: ## fetch the peers' programs (xdp-tools of Debian 13) into .cache/peers (root)
+	bench/peers.sh .cache/peers
+
+## installing
+
+PREFIX ?= /usr/local
+UNITDIR ?= /etc/systemd/system
+DESTDIR ?=
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+
+install: build ## install program, manual page, completions and systemd unit below PREFIX (root)
+	install -D -m 0755 bin/shunt $(DESTDIR)$(PREFIX)/sbin/shunt
+	install -d $(SHARE)/man/man8
+	install -m 0644 docs/man/*.8 $(SHARE)/man/man8/
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d $(DESTDIR)$(UNITDIR)
+	bin/shunt completion bash >$(SHARE)/bash-completion/completions/shunt
+	bin/shunt completion zsh >$(SHARE)/zsh/site-functions/_shunt
+	bin/shunt completion fish >$(SHARE)/fish/vendor_completions.d/shunt.fish
+	sed 's,@SBIN@,$(PREFIX)/sbin,' deploy/shunt.service >$(DESTDIR)$(UNITDIR)/shunt.service
+
+deb: ## build a Debian package in bin/
+	scripts/deb.sh $(VERSION)
+
+uninstall: ## remove what install put there; a running shunt has to be stopped before
+	rm -f $(DESTDIR)$(PREFIX)/sbin/shunt $(DESTDIR)$(UNITDIR)/shunt.service $(SHARE)/man/man8/shunt.8 $(SHARE)/man/man8/shunt-*.8 \
+		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
+
+FORCE:
+.PHONY: FORCE help build generate setup clean demo test test-unit diff fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-page bench-peers install deb uninstall

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package suite
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// hosts is a router between two hosts with real sockets, as between containers: 10.0.0.2 in "src" and 10.0.1.2 in "dst". All
+// offloads are on; every end polls with NAPI, so that redirected frames arrive.
+func hosts() lab.Topology {
+	link := func(i int, host string) lab.Link {
+		at := func(last int) []netip.Prefix {
+			return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", i, last))}
+		}
+		return lab.Link{
+			A: lab.End{Node: host, Name: "eth0", Quiet: true, Receive: lab.ReceiveGRO, Addrs: at(2)},
+			B: lab.End{Node: lab.Dut, Name: fmt.Sprintf("p%d", i), Quiet: true, Receive: lab.ReceiveGRO, Addrs: at(1)},
+		}
+	}
+	return lab.Topology{
+		Nodes: []lab.Node{
+			{Name: "src", Commands: []string{"ip route add default via 10.0.0.1"}},
+			{Name: lab.Dut, Sysctls: []string{"net.ipv4.ip_forward=1"}},
+			{Name: "dst", Commands: []string{"ip route add default via 10.0.1.1"}},
+		},
+		Links: []lab.Link{link(0, "src"), link(1, "dst")},
+	}
+}
+
+// SocketLane is one variant of it.
+type SocketLane struct {
+	*lab.Net
+	Variant string
+	engine  *Engine
+}
+
+// SocketLanes are Linux and the three ways to ask shunt for a hook, each in a router that was prepared, unless prepare is nil.
+func (b *Bench) SocketLanes(prepare func(*lab.NS) error) (lanes []*SocketLane, err error) {
+	for _, hook := range []string{"", "auto", "tc", "xdp"} {
+		l, err := b.SocketLane(LinuxGRO, prepare)
+		if err != nil {
+			return nil, err
+		}
+		if hook != "" {
+			l.Variant = "shunt " + hook
+			if l.engine, err = b.StartEngine(l.Node(lab.Dut), graph.Policy{Hook: hook}); err != nil {
+				return nil, err
+			}
+			b.Fact("hook with "+l.Variant, fmt.Sprint(l.engine.hooks(l.Port(lab.Dut, "p0").Index)))
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes, nil
+}
+
+// SocketLane is one of Linux alone.
+func (b *Bench) SocketLane(variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
+	n, err := lab.Build(lab.UniquePrefix("bench"), hosts())
+	if err != nil {
+		return nil, fmt.Errorf("building a router between hosts: %w", err)
+	}
+	b.Later(n.Close)
+	l := &SocketLane{Net: n, Variant: variant}
+	if prepare != nil {
+		err = prepare(n.Node(lab.Dut))
+	}
+	return l, err
+}
+
+// socket makes a socket in a namespace.
+func socket(ns *lab.NS, kind int) (fd int, err error) {
+	err = ns.Do(func() error {
+		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	})
+	return fd, err
+}
+
+// TCPPair connects src to a port of dst.
+func (l *SocketLane) TCPPair(port int) (client, server int, err error) {
+	listener, err := socket(l.Node("dst"), unix.SOCK_STREAM)
+	if err != nil {
+		return -1, -1, err
+	}
+	defer unix.Close(listener)
+	if err := unix.Bind(listener, &unix.SockaddrInet4{Port: port}); err != nil {
+		return -1, -1, fmt.Errorf("binding to port %d: %w", port, err)
+	}
+	if err := unix.Listen(listener, 1); err != nil {
+		return -1, -1, fmt.Errorf("listening: %w", err)
+	}
+	if client, err = socket(l.Node("src"), unix.SOCK_STREAM); err != nil {
+		return -1, -1, err
+	}
+	// Not SO_SNDTIMEO: with it, connect is not restarted after the runtime's signals.
+	if err = unix.SetsockoptInt(client, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 5000); err == nil {
+		err = unix.Connect(client, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 1, 2}})
+	}
+	if err != nil {
+		unix.Close(client)
+		return -1, -1, fmt.Errorf("connecting through the router (%s): %w", l.Variant, err)
+	}
+	if server, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC); err != nil {
+		unix.Close(client)
+		return -1, -1, fmt.Errorf("accepting: %w", err)
+	}
+	for _, fd := range []int{client, server} {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return client, server, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return client, server, nil
+}
+
+// udpPair is the same for UDP, both ends connected.
+func (l *SocketLane) udpPair(port int) (client, server int, err error) {
+	if client, err = socket(l.Node("src"), unix.SOCK_DGRAM); err != nil {
+		return -1, -1, err
+	}
+	if server, err = socket(l.Node("dst"), unix.SOCK_DGRAM); err != nil {
+		unix.Close(client)
+		return -1, -1, err
+	}
+	src := &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 0, 2}}
+	dst := &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 1, 2}}
+	for _, step := range []func() error{
+		func() error { return unix.Bind(client, src) }, func() error { return unix.Bind(server, dst) },
+		func() error { return unix.Connect(client, dst) }, func() error { return unix.Connect(server, src) },
+	} {
+		if err := step(); err != nil {
+			return client, server, fmt.Errorf("connecting UDP port %d: %w", port, err)
+		}
+	}
+	return client, server, nil
+}
+
+// Pinned runs fn on a thread of its own, on one CPU; the thread ends with it.
+func Pinned(cpu int, fn func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := Pin(cpu)
+		if err == nil {
+			err = fn()
+		}
+		done <- err
+	}()
+	return done
+}
+
+// Pin keeps the calling thread on one CPU.
+func Pin(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pinning to CPU %d: %w", cpu, err)
+	}
+	return nil
+}

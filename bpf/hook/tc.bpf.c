@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Entry point at TC ingress. */
+#include "../include/ctx_skb.h"
+#include "../include/exit.h"
+
+#define TCP_DOFF 12	/* offset of the byte whose upper half is the header length in words */
+
+/* Segments are checked by bpf_check_mtu() at the end; 0 makes the route lookup leave a GSO packet's length alone. */
+always_inline __u32 fib_len(struct packet *p)
+{
+	return p->gso ? 0 : p->l3_len;
+}
+
+/* Length of one packet on the wire, for the mtu of notable routes. */
+always_inline __u32 mtu_len(struct packet *p)
+{
+	__u32 l4 = p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__u8 doff = 0;
+
+	if (!p->gso)
+		return p->l3_len;
+	if (p->l4_proto != PROTO_TCP || bpf_skb_load_bytes(p->ctx, l4 + TCP_DOFF, &doff, 1))
+		return p->l3_len;
+	return l4 - p->l3 + (doff >> 4) * 4 + p->gso;
+}
+
+always_inline int is_gso(struct packet *p)
+{
+	return p->gso != 0;
+}
+
+#include "../node/egress_tc.h"
+#include "../node/pipeline.h"
+
+SEC("tc")
+int shunt_tc(struct __sk_buff *ctx)
+{
+	struct bpf_fib_lookup fib;
+	struct packet packet = { .ctx = ctx, .fib = &fib }, *p = &packet;
+	int r;
+	/* Ethernet, IPv6, and ports or, where connections are tracked, TCP. */
+	__u32 headers = sizeof(struct eth) + sizeof(struct ip6) + (frozen.track ? 20 : 4);
+
+	__builtin_memset(fib.ipv6_dst, 0, sizeof(fib.ipv6_dst));	/* older verifiers do not see that it is IPv6's alone */
+	if (ctx_end(ctx) - ctx_data(ctx) < headers)
+		bpf_skb_pull_data(ctx, ctx->len < headers ? ctx->len : headers);
+	p->data = ctx_data(ctx);
+	p->len = ctx->len;
+	p->gso = ctx->gso_size;
+	if (!configured(p))
+		r = SHUNT_R_WRONG_DEVICE;
+	else if (ctx->pkt_type != PACKET_HOST)
+		r = SHUNT_R_PACKET_TYPE;
+	else if (cfg.marks && ctx->mark)
+		r = SHUNT_R_SKB_MARK;
+	else
+		r = pipeline(p);
+	if (r == NEXT)
+		r = commit_tc(p);
+	if (r == NEXT || r == SHUNT_R_RULE_DROP)
+		rules_count(p, p->len - p->l3);
+	if (r != NEXT) {
+		leave(p, r, 0);
+		return r == SHUNT_R_RULE_DROP ? TCX_DROP_ : TCX_NEXT_;
+	}
+	leave(p, SHUNT_R_FAST, p->out);
+	return redirect_tc(p);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One packet on its way through the nodes.
+ *
+ * Problem: nodes must neither parse again what an earlier one found nor depend on the hook that they run at.
+ * Mechanism: one structure, which after inlining lives in registers; nodes read it and fill the fields that they own.
+ * Invariant: no node before `rewrite` writes to the packet, so every earlier exit hands Linux an untouched frame.
+ */
+#ifndef SHUNT_PACKET_H
+#define SHUNT_PACKET_H
+
+#include "headers.h"
+
+struct packet {
+	ctx_t *ctx;
+	const volatile struct shunt_config *conf;	/* of its port, in the generic program; see common.h */
+	void *data;			/* of the linear part, which ends at packet_end() */
+	const volatile struct shunt_input *in;
+	__u32 l3;			/* offset of the IP header: 14 plus 4 for each tag in the frame */
+	__u32 l3_len;			/* bytes from the IP header on, as the IP header says */
+	__u32 len;			/* bytes of the whole frame, all buffers */
+	__u32 gso;			/* bytes of each segment, 0 where there are none (TC) */
+	__be16 proto;			/* innermost ethertype */
+	__u8 is6;
+	__u8 l4_proto;
+	__u8 tos;			/* or traffic class, by which the route is looked up */
+	__be16 sport, dport;		/* only where policy rules need them, else 0 */
+	__u8 ct_state;			/* of the connection, where Linux tracks them: a bit of enum shunt_ct_state */
+	__u8 ct_dir;			/* 0 original, 1 reply */
+	__u8 ct_marked;			/* 0: the connection's windows are still checked by Linux */
+	__u32 ct_status;		/* IPS_* */
+	__u32 ct_mark;
+	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */
+	union {				/* of IPv4 */
+		struct {
+			__be32 src, dst;
+		};
+		__u64 pair;
+	};
+	__u32 out;			/* logical egress ifindex */
+	__u32 slow;			/* reason by which nothing may leave there; 0: it may */
+	__u8 next_family;
+	__be32 next4;			/* next hop, where that is IPv4; else it is in `fib` */
+	__u32 macs[3];			/* destination and source address, as in a frame */
+	__u32 hash, cpu;		/* where to remember the lookup */
+	struct shunt_dests4 *dests4;
+	struct shunt_route6 *route6;
+	__u64 *noted;			/* in what is remembered; NULL if it is not */
+	__u32 genid;			/* from before the lookup */
+	struct rule_walk *rules;	/* node/rules.h */
+	struct shunt_tags tags;		/* to push at XDP */
+};
+
+/* Where the linear part ends, exclusive. Read anew each time: kept beside `data` it would take room of the stack, and cost as much. */
+always_inline void *packet_end(const struct packet *p)
+{
+	return ctx_end(p->ctx);
+}
+
+#endif

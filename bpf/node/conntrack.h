@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * conntrack: the connection of a packet, where Linux tracks connections.
+ *
+ * Problem: with its hooks registered Linux makes an entry for each connection, gives each packet a state that rules ask for, and forgets
+ * entries that see no packets. A packet that goes past Linux must not make any of this differ.
+ * Mechanism: the entry is looked up in the kernel's own table, live. Only where nf_conntrack_in() would do nothing but extend its
+ * timeout, the packet goes on, and the timeout is extended as Linux would, once everything else has been checked too. What begins or ends a
+ * connection, and what is not established on both sides, goes to Linux.
+ * Invariant: nothing is written to an entry but its timeout. TCP windows are not followed, so a connection must first be marked as one
+ * whose windows Linux does not check either (IP_CT_TCP_FLAG_BE_LIBERAL); the daemon does that for those that are reported here.
+ */
+#ifndef SHUNT_NODE_CONNTRACK_H
+#define SHUNT_NODE_CONNTRACK_H
+
+#include "guard.h"
+#include "checksum.h"
+
+/* enum ip_conntrack_status, include/uapi/linux/netfilter/nf_conntrack_common.h */
+#define IPS_SEEN_REPLY		(1 << 1)
+#define IPS_ASSURED		(1 << 2)
+#define IPS_CONFIRMED		(1 << 3)
+#define IPS_SRC_NAT		(1 << 4)
+#define IPS_DST_NAT		(1 << 5)
+#define IPS_SEQ_ADJUST		(1 << 6)
+#define IPS_DYING		(1 << 9)
+#define IPS_FIXED_TIMEOUT	(1 << 10)
+#define IPS_TEMPLATE		(1 << 11)
+#define IPS_HELPER		(1 << 13)
+#define IPS_OFFLOAD		(1 << 14)
+#define IPS_HW_OFFLOAD		(1 << 15)
+
+/* Seen from both sides and past the point where Linux would change anything but the timeout. */
+#define IPS_SETTLED		(IPS_SEEN_REPLY | IPS_ASSURED | IPS_CONFIRMED)
+#define IPS_SPECIAL		(IPS_DYING | IPS_TEMPLATE | IPS_OFFLOAD | IPS_HW_OFFLOAD)
+
+/* nf_conntrack_tcp.h, and get_conntrack_index() in nf_conntrack_proto_tcp.c */
+#define TCP_CONNTRACK_ESTABLISHED	3
+#define IP_CT_TCP_FLAG_BE_LIBERAL	0x08
+#define IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED 0x10
+#define TCP_ACK_SET			3
+
+#define TCP_FLAGS	13	/* offset of the flags in the header */
+#define TCP_DATA	12	/* its upper half is the header's length in words */
+#define TCP_FIN		0x01
+#define TCP_SYN		0x02
+#define TCP_RST		0x04
+#define TCP_ACK		0x10
+
+#define CURRENT_NETNS	(-1)
+#define LONGEST_MS	0x7fffffff	/* more is for ever to msecs_to_jiffies() */
+
+/* TCP connections that would be fast if they were marked. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} unmarked SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SHUNT_TALLY_SLOTS);
+	__type(key, __u32);
+	__type(value, struct shunt_tally);
+} tallies SEC(".maps");
+
+always_inline int tracked(struct packet *p)
+{
+	return p->is6 ? cfg.track6 : cfg.track4;
+}
+
+/* What tcp_error() and udp_error() ask of a header, and of TCP that it moves the connection nowhere. Fills in the ports. */
+always_inline int transport(struct packet *p)
+{
+	__u32 len = p->l3_len - (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__u8 *l4 = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__be16 *half = (void *)l4;
+
+	if (p->l4_proto == PROTO_TCP) {
+		__u32 doff;
+
+		if (l4 + 20 > (__u8 *)packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		doff = (l4[TCP_DATA] >> 4) * 4;
+		if (doff < 20 || doff > len || (l4[TCP_FLAGS] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) != TCP_ACK)
+			return SHUNT_R_CONNTRACK_FLAGS;
+		return NEXT;
+	}
+	if (p->l4_proto != PROTO_UDP)
+		return SHUNT_R_CONNTRACK_PROTOCOL;
+	if (len < 8 || l4 + 8 > (__u8 *)packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	if (bpf_ntohs(half[2]) < 8 || bpf_ntohs(half[2]) > len)
+		return SHUNT_R_CONNTRACK_CHECKSUM;
+	return NEXT;
+}
+
+/* Addresses and ports as the kernel's table has them. */
+always_inline void tuple_of(struct packet *p, struct bpf_sock_tuple *t)
+{
+	__be16 *port = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+
+	if ((void *)(port + 2) > packet_end(p))
+		return;
+	if (p->is6) {
+		__builtin_memcpy(t->ipv6.saddr, p->fib->ipv6_src, sizeof(t->ipv6.saddr));
+		__builtin_memcpy(t->ipv6.daddr, p->fib->ipv6_dst, sizeof(t->ipv6.daddr));
+		t->ipv6.sport = port[0];
+		t->ipv6.dport = port[1];
+	} else {
+		t->ipv4.saddr = p->src;
+		t->ipv4.daddr = p->dst;
+		t->ipv4.sport = port[0];
+		t->ipv4.dport = port[1];
+	}
+}
+
+/* Finds the connection. The caller lets it go. NULL: leave by what is stored at r. */
+always_inline struct nf_conn *find_conn(struct packet *p, int *r)
+{
+	struct bpf_ct_opts___12 opts = { .netns_id = CURRENT_NETNS, .l4proto = p->l4_proto };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *ct;
+
+	*r = SHUNT_R_CONNTRACK_NEW;
+	if (!frozen.track)
+		return NULL;
+	*r = transport(p);
+	if (*r != NEXT)
+		return NULL;
+	tuple_of(p, &tuple);
+	ct = ct_lookup(p->ctx, &tuple, p->is6 ? sizeof(tuple.ipv6) : sizeof(tuple.ipv4), &opts);
+	if (!ct)
+		*r = SHUNT_R_CONNTRACK_NEW;
+	p->ct_dir = opts.dir;
+	return ct;
+}
+
+/* Does anything hang on the connection that has to see its packets? What does not: NAT, events, timestamps, labels. */
+always_inline int extended(struct nf_conn *ct)
+{
+	struct nf_ct_ext *ext = ct->ext;
+
+	if (!ext)
+		return 0;
+#define EXT(id)												\
+	(bpf_core_enum_value_exists(enum nf_ct_ext_id, id) &&						\
+	 *((__u8 *)ext + bpf_core_field_offset(struct nf_ct_ext, offset) + bpf_core_enum_value(enum nf_ct_ext_id, id)))
+	return EXT(NF_CT_EXT_HELPER) || EXT(NF_CT_EXT_SEQADJ) || EXT(NF_CT_EXT_ACCT) || EXT(NF_CT_EXT_TIMEOUT) ||
+	       EXT(NF_CT_EXT_SYNPROXY) || EXT(NF_CT_EXT_ACT_CT);
+#undef EXT
+}
+
+/*
+ * Has Linux stopped to look at the windows, at a moment when everything was acknowledged? What it thinks to be unacknowledged, repeated or
+ * blocked then, it would think for ever, and forget the connection after minutes instead of days. The mark clears the first; the others
+ * pass with the next packets.
+ */
+always_inline int unwatched(struct packet *p, struct nf_conn *ct)
+{
+	__u8 one = ct->proto.tcp.seen[0].flags, other = ct->proto.tcp.seen[1].flags;
+
+	return ((one & other & IP_CT_TCP_FLAG_BE_LIBERAL) || (peek(cfg.ct_liberal, 4) & 0xff)) &&
+	       !((one | other) & IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED) && !ct->proto.tcp.retrans && ct->proto.tcp.last_win;
+}
+
+/* Would Linux do nothing for this packet but extend the timeout? */
+always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
+{
+	__u32 status = ct->status;
+
+	if (status & (IPS_SRC_NAT | IPS_DST_NAT))
+		return SHUNT_R_CONNTRACK_NAT;
+	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct))
+		return SHUNT_R_CONNTRACK_EXTENSION;
+	if ((status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
+		return SHUNT_R_CONNTRACK_STATE;
+	p->ct_marked = 1;
+	if (p->l4_proto == PROTO_TCP) {
+		/* After what begins or ends a connection Linux sees the next packet too, since what it makes of one depends on the last. */
+		if (ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED || ct->proto.tcp.last_index != TCP_ACK_SET)
+			return SHUNT_R_CONNTRACK_STATE;
+		p->ct_marked = unwatched(p, ct);
+	}
+	if ((peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
+		return SHUNT_R_CONNTRACK_CHECKSUM;
+	forget(p->ct_marked, p->l3_len);
+	forget(p->l4_proto, p->l3_len);
+	p->ct_state = SHUNT_CT_ESTABLISHED;
+	p->ct_status = status;
+	p->ct_mark = ct->mark;
+	return NEXT;
+}
+
+/* Count a packet that only waits for the mark, and tell the daemon of connections that carry more than a few. */
+always_inline void report(struct packet *p)
+{
+	struct shunt_conn conn = { .is6 = p->is6 };
+	struct bpf_sock_tuple tuple = {};
+	struct shunt_tally *t;
+	__u32 slot;
+	__u64 key;
+
+	tuple_of(p, &tuple);
+	if (p->is6) {
+		struct ip6 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return;
+		__builtin_memcpy(conn.src, ip->src, sizeof(conn.src));
+		__builtin_memcpy(conn.dst, ip->dst, sizeof(conn.dst));
+		conn.sport = tuple.ipv6.sport;
+		conn.dport = tuple.ipv6.dport;
+	} else {
+		struct ip4 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return;
+		conn.src[0] = ip->src;
+		conn.dst[0] = ip->dst;
+		conn.sport = tuple.ipv4.sport;
+		conn.dport = tuple.ipv4.dport;
+	}
+	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport);
+	key *= 0x9e3779b97f4a7c15ULL;
+	slot = key >> 54;
+	t = bpf_map_lookup_elem(&tallies, &slot);
+	if (!t)
+		return;
+	if (t->conn != key) {
+		t->conn = key;
+		t->packets = 0;
+	}
+	/* Again and again, as long as the connection is not marked: the daemon may have been busy, or not there. */
+	if (++t->packets % SHUNT_REPORT_AFTER == 0)
+		bpf_ringbuf_output(&unmarked, &conn, sizeof(conn), 0);
+}
+
+/*
+ * After every other check: the last reason against the packet, or the connection lives on, also where a rule then drops the packet. Linux
+ * sets the timeout with every packet; here once a second is enough, so that an entry may be forgotten up to a second early.
+ */
+always_inline int commit_conn(struct packet *p, struct nf_conn *ct, int verdict)
+{
+	__u64 full, ms;
+	__s32 off;
+
+	if (verdict != NEXT && verdict != SHUNT_R_RULE_DROP)
+		return verdict;
+	if (!p->ct_marked) {
+		report(p);
+		return SHUNT_R_CONNTRACK_WINDOW;
+	}
+	full = peek(p->l4_proto == PROTO_TCP ? cfg.ct_established : cfg.ct_stream, 4);
+	off = ct->timeout - ((__u32)bpf_jiffies64() + (__u32)full);
+	if (off <= 0 && off >= -(__s32)cfg.hz)
+		return verdict;
+	ms = full * 1000 / cfg.hz;
+	if (ms > LONGEST_MS)	/* the next packets are fast again */
+		return SHUNT_R_CONNTRACK_EXTENSION;
+	bpf_ct_change_timeout(ct, ms);
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * egress and redirect at TC.
+ *
+ * bpf_redirect_neigh() hands the packet to the kernel's neighbour layer and from there to the egress device's queueing discipline
+ * and egress hooks: neighbour states, VLAN devices and shapers behave as for any forwarded packet. As at XDP, every check comes
+ * before the first write.
+ */
+#ifndef SHUNT_NODE_EGRESS_TC_H
+#define SHUNT_NODE_EGRESS_TC_H
+
+#include "ttl.h"
+#include "dsfield.h"
+
+/* Logical egress interfaces that may be entered. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} tx_tc SEC(".maps");
+
+#define BPF_MTU_CHK_SEGS_ (1U << 0)
+
+/* rt_tos2priority(), include/net/route.h: bits 3 and 4 of the TOS choose best effort, bulk, interactive or interactive bulk. */
+always_inline __u32 tos_priority(__u8 tos)
+{
+	return (0x4620 >> (((tos >> 3) & 3) * 4)) & 0xf;
+}
+
+/* Hop limit in a packet whose checksum the device computed over all of it (CHECKSUM_COMPLETE): take the change along. */
+always_inline void ttl6(ctx_t *ctx, struct ip6 *ip)
+{
+	__u16 *word = (void *)&ip->nexthdr;
+	__u32 old = *word, new, diff;
+
+	ip->hop_limit--;
+	new = *word;
+	diff = new + ~old;
+	diff += diff < new;
+	bpf_csum_update(ctx, diff);
+}
+
+/* Is there a fast way out? The answer is remembered with the route. */
+always_inline __u32 egress_slow(struct packet *p)
+{
+	__u32 out = p->out;
+
+	return bpf_map_lookup_elem(&tx_tc, &out) ? 0 : SHUNT_R_EGRESS_SLOW;
+}
+
+/* Do all segments fit it? */
+always_inline int node_egress(struct packet *p)
+{
+	__u32 out = p->out, mtu = 0;
+
+	if (p->gso && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
+		return SHUNT_R_SEGMENT_MTU;
+	return NEXT;
+}
+
+/* Returns a reason to leave by, before the first write, or NEXT: rewritten, to be handed to the neighbour layer. */
+always_inline int commit_tc(struct packet *p)
+{
+	ctx_t *ctx = p->ctx;
+	__u8 tos = p->tos;	/* ip_forward() asks for it before its hook */
+	__u32 diff;
+	void *l3;
+
+	if (!p->gso && ctx->len > p->l3 + p->l3_len) {
+		if (bpf_skb_change_tail(ctx, p->l3 + p->l3_len, 0))
+			return SHUNT_R_TRIM_FAILED;
+	}
+	p->data = ctx_data(ctx);
+	l3 = p->data + sizeof(struct eth);
+	if (p->is6) {
+		if (l3 + sizeof(struct ip6) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		ttl6(ctx, l3);
+		diff = dsfield6(p, l3);
+		if (diff)
+			bpf_csum_update(ctx, diff);
+	} else {
+		if (l3 + sizeof(struct ip4) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		ttl4(l3);
+		dsfield4(p, l3);
+		if (cfg.set_priority)
+			ctx->priority = tos_priority(tos);
+	}
+	if ((frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
+		ctx->mark = p->rules->value[SHUNT_V_MARK];
+	return NEXT;
+}
+
+always_inline int redirect_tc(struct packet *p)
+{
+	struct bpf_redir_neigh nh = {};
+
+	nh.nh_family = p->next_family;
+	if (p->next_family == AF_INET)
+		nh.ipv4_nh = p->next4;
+	else
+		__builtin_memcpy(&nh.ipv6_nh, p->fib->ipv6_dst, sizeof(nh.ipv6_nh));
+	return bpf_redirect_neigh(p->out, &nh, sizeof(nh), 0);
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The order of the nodes, the same at both hooks: cheap and frequent reasons first, then lookups, then the proof that all of it still
+ * holds; nothing is written.
+ *
+ * A node that the configuration does not need is folded away before loading; a new node is one header and one line here.
+ */
+#ifndef SHUNT_PIPELINE_H
+#define SHUNT_PIPELINE_H
+
+#include "guard.h"
+#include "vlan.h"
+#include "ip4.h"
+#include "route_cache.h"
+#include "ip6.h"
+#include "local.h"
+#include "special.h"
+#include "fib.h"
+#include "rpf.h"
+#include "rules.h"
+#include "conntrack.h"
+
+/* For functions that return a reason to leave by, or NEXT. */
+#define NODE(call)			\
+	do {				\
+		r = (call);		\
+		if (r != NEXT)		\
+			return r;	\
+	} while (0)
+
+/* The packet's way: a reason to leave by, or NEXT when it is known: p->out, p->macs and the next hop say how. */
+always_inline int route(struct packet *p)
+{
+	int r;
+
+	if (p->is6 ? !remembered6(p) : !remembered4(p)) {
+		if (!right_device(p))	/* its answers are not for our tables */
+			return SHUNT_R_WRONG_DEVICE;
+		NODE(node_local(p));
+		NODE(node_special(p));
+		NODE(node_fib(p));
+		NODE(node_rpf(p));
+		p->slow = egress_slow(p);
+		if (p->is6)
+			remember6(p);
+		else
+			remember4(p);
+	}
+	if (p->slow)
+		return p->slow;
+	NODE(node_egress(p));
+	return NEXT;
+}
+
+/*
+ * What rules and the route make of the packet, of which the rules before connection tracking have said NEXT or SHUNT_R_RULE_DROP. Rules are asked where
+ * Linux asks them: what Linux would do before is decided then.
+ */
+always_inline int decide(struct packet *p, int verdict)
+{
+	int r;
+
+	if (verdict == NEXT)
+		verdict = node_rules(p, RULES_PRE);
+	if (verdict == NEXT) {
+		rules_routed(p);
+		NODE(route(p));
+		verdict = node_rules(p, RULES_POST);
+	}
+	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
+		NODE(node_guard(p));
+	return verdict;
+}
+
+/* Returns a reason to leave by; NEXT: the packet may be forwarded; or SHUNT_R_RULE_DROP: it is to be dropped. */
+always_inline int pipeline(struct packet *p)
+{
+	struct nf_conn *ct = NULL;
+	int r;
+
+	NODE(node_vlan(p));
+	if (p->proto == bpf_htons(ETH_P_IP))
+		NODE(node_ip4(p));
+	else if (p->proto == bpf_htons(ETH_P_IPV6))
+		NODE(node_ip6(p));
+	else
+		return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
+	NODE(rules_begin(p));
+	r = node_rules(p, RULES_RAW);
+	if (r == NEXT && tracked(p) && !rules_untracked(p)) {
+		ct = find_conn(p, &r);
+		if (!ct)
+			return r;
+		r = judge_conn(p, ct);
+		if (r == NEXT)
+			rules_tracked(p);
+	}
+	if (r == NEXT || r == SHUNT_R_RULE_DROP)
+		r = decide(p, r);
+	if (ct) {
+		r = commit_conn(p, ct, r);
+		bpf_ct_release(ct);
+	}
+	return r;
+}
+
+#undef NODE
+
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * rules: netfilter's rules, from an image that internal/rules/image compiles.
+ *
+ * Problem: a firewall must cost the same whatever the number of its rules, and a changed rule must be in force with the next packet.
+ * Mechanism: all rules are data in one array. For each dimension that some rule asks for, a table leads from the packet's value to a row with a
+ * bit for each rule; the rules that the packet satisfies are the bits that all rows share, in their order. A rule's record says what follows:
+ * operations (conditions that no row knows, counters, marks), then where to go on. The layout is in internal/rules/image/layout.go.
+ * Invariant: nothing is written but the walk's own state. Counters are collected and added at the commit point, so a packet that goes to
+ * Linux has moved none. What a packet reads of an image it reads by one base; images are replaced, never changed.
+ *
+ * Every read of the image is masked to the array, so that whatever is in it cannot lead outside.
+ */
+#ifndef SHUNT_NODE_RULES_H
+#define SHUNT_NODE_RULES_H
+
+#include "rule_step.h"
+#include "ipset.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct shunt_count);
+} rule_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rule_walk);
+} rule_walks SEC(".maps");
+
+#ifndef RULE_FRAME
+#define RULE_FRAME 0	/* where the frame begins */
+#endif
+
+enum rule_stage { RULES_RAW, RULES_PRE, RULES_POST };
+
+/* A row by a trie of at most four bytes of a value. */
+always_inline __u32 rule_trie(__u32 base, __u32 table, __u32 shift, __u32 v)
+{
+	__u32 n = rule4(base + table + (v >> (shift & 31)) * 4);
+
+#define INNER_NODE										\
+	if (n & RULE_INNER) {									\
+		shift -= 8;									\
+		n = rule4(base + (n & ~RULE_INNER) + (v >> (shift & 31) & 255) * 4);		\
+	}
+	INNER_NODE
+	INNER_NODE
+	INNER_NODE
+#undef INNER_NODE
+	return n;
+}
+
+/* A row by a device's index; 0 for a device that the image does not know. */
+always_inline __u32 rule_device(__u32 base, __u32 table, __u32 factor, __u32 index)
+{
+	__u32 at = base + table + 8 + 8 * (index * factor >> (rule4(base + table) & 31));
+
+	return rule4(at) == index ? rule4(at + 4) : 0;
+}
+
+static int rule_halve(__u32 i, struct rule_context *ctx)
+{
+	struct rule_walk *w = ctx->w;
+	__u32 mid;
+	__u64 hi;
+
+	w->half >>= 1;
+	if (!w->half)
+		return 1;
+	mid = w->keys + (w->place + w->half) * 16;
+	hi = rule8(mid);
+	if (hi < w->hi || (hi == w->hi && rule8(mid + 8) <= w->lo))
+		w->place += w->half;
+	return 0;
+}
+
+/* A row by binary search among 128-bit values. */
+always_inline __u32 rule_find(struct rule_walk *w, __u32 table, __u32 n, __u64 *addr)
+{
+	struct rule_context ctx = { .w = w };
+
+	w->hi = addr[0];
+	w->lo = addr[1];
+	w->keys = w->base + table;
+	w->half = n;
+	w->place = 0;
+	bpf_loop(32, rule_halve, &ctx, 0);
+	return rule4(w->keys + n * 16 + w->place * 4);
+}
+
+/* Take a dimension's row from its table, if the image has one; else the row of all ones. */
+#define RULE_ROW(dim, lookup)							\
+	do {									\
+		__u32 table = rule4(base + RULE_DIMS + 8 * (dim));		\
+		__u32 arg = rule4(base + RULE_DIMS + 8 * (dim) + 4);		\
+										\
+		w->row[dim] = table ? (lookup) : ones;				\
+		if (!w->row[dim])						\
+			return RULE_SLOW;					\
+	} while (0)
+
+#define RULE_ASKED(dim) (frozen.rule_dims & 1 << (dim))
+
+/*
+ * One stage of a packet's way; the verdict. A global function: the verifier reads it once, knowing nothing of its callers, instead of once
+ * for each stage and for each state that a packet can come in.
+ */
+__attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
+{
+	struct rule_context ctx = { .w = w };
+	__u32 ones = rule4(base + 12);
+
+	if (!w)
+		return RULE_LONG;
+	w->base = base;
+	w->sums = rule4(base + 4);
+	w->records = base + rule4(base + 8);
+	w->row[0] = ones;
+	if (w->have & 1 << SHUNT_V_FLOW) {
+		if (RULE_ASKED(SHUNT_D_SRC))
+			RULE_ROW(SHUNT_D_SRC, rule_find(w, table, arg, w->src));
+		if (RULE_ASKED(SHUNT_D_DST))
+			RULE_ROW(SHUNT_D_DST, rule_find(w, table, arg, w->dst));
+	} else {
+		if (RULE_ASKED(SHUNT_D_SRC))
+			RULE_ROW(SHUNT_D_SRC, rule_trie(base, table, arg, w->value[SHUNT_V_SRC]));
+		if (RULE_ASKED(SHUNT_D_DST))
+			RULE_ROW(SHUNT_D_DST, rule_trie(base, table, arg, w->value[SHUNT_V_DST]));
+	}
+	if (RULE_ASKED(SHUNT_D_DPORT))
+		RULE_ROW(SHUNT_D_DPORT, rule_trie(base, table, arg, w->value[SHUNT_V_DPORT]));
+	if (RULE_ASKED(SHUNT_D_SPORT))
+		RULE_ROW(SHUNT_D_SPORT, rule_trie(base, table, arg, w->value[SHUNT_V_SPORT]));
+	if (RULE_ASKED(SHUNT_D_PROTO))
+		RULE_ROW(SHUNT_D_PROTO, rule_trie(base, table, arg, w->value[SHUNT_V_PROTO]));
+	if (RULE_ASKED(SHUNT_D_IIF))
+		RULE_ROW(SHUNT_D_IIF, rule_device(base, table, arg, w->in));
+	if (RULE_ASKED(SHUNT_D_OIF))
+		RULE_ROW(SHUNT_D_OIF, rule_device(base, table, arg, w->out));
+	w->op = w->depth = w->verdict = 0;
+	w->set.head = w->set.state = 0;
+	rule_go(w, 0);
+	bpf_loop(RULE_STEPS, rule_step, &ctx, 0);
+	return w->verdict;
+}
+
+#define RULE_NO_PORTS 0x10000
+#define RULE_PORTS (1 << SHUNT_V_SPORT | 1 << SHUNT_V_DPORT)
+
+/* What the rules ask of the transport header. Fragments are gone before (ip4), and so are IPv6 extension headers (ip6). */
+always_inline int rule_transport(struct packet *p, struct rule_walk *w)
+{
+	__u32 header = p->is6 ? sizeof(struct ip6) : sizeof(struct ip4);
+	__u8 *l4 = p->data + p->l3 + header;
+	__u32 proto = p->l4_proto, len = p->l3_len;
+
+	/* What is asked of copies leaves the verifier with one state behind all of it, not with one for each protocol. */
+	forget(proto, w->n);
+	forget(len, w->n);
+	/* Matches of iptables drop a packet whose transport header is cut short (par->hotdrop). */
+	if (len < header + (proto == PROTO_TCP ? 20 : 8))
+		return SHUNT_R_TOO_SHORT;
+	if ((frozen.rule_asks & RULE_PORTS) || RULE_ASKED(SHUNT_D_SPORT) || RULE_ASKED(SHUNT_D_DPORT)) {
+		switch (proto) {
+		case PROTO_TCP:
+		case PROTO_UDP:
+		case PROTO_DCCP:
+		case PROTO_SCTP:
+		case PROTO_UDPLITE:
+			if ((void *)(l4 + 4) > packet_end(p))
+				return SHUNT_R_TOO_SHORT;
+			w->value[SHUNT_V_SPORT] = bpf_ntohs(*(__be16 *)l4);
+			w->value[SHUNT_V_DPORT] = bpf_ntohs(*(__be16 *)(l4 + 2));
+			w->have |= RULE_PORTS;
+			break;
+		default:
+			w->value[SHUNT_V_SPORT] = RULE_NO_PORTS;
+			w->value[SHUNT_V_DPORT] = RULE_NO_PORTS;
+		}
+	}
+	if ((frozen.rule_asks & 1 << SHUNT_V_TCP_FLAGS) && proto == PROTO_TCP) {
+		if ((void *)(l4 + 14) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		w->value[SHUNT_V_TCP_FLAGS] = l4[13];
+		w->have |= 1 << SHUNT_V_TCP_FLAGS;
+	}
+	if ((frozen.rule_asks & 1 << SHUNT_V_ICMP) && (proto == PROTO_ICMP || proto == PROTO_ICMP6)) {
+		if ((void *)(l4 + 2) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		w->value[SHUNT_V_ICMP] = bpf_ntohs(*(__be16 *)l4);
+		w->have |= 1 << SHUNT_V_ICMP;
+	}
+	return NEXT;
+}
+
+#define RULE_ALWAYS (1 << SHUNT_V_CT_STATE | 1 << SHUNT_V_DS | 1 << SHUNT_V_TTL | 1 << SHUNT_V_LENGTH | 1 << SHUNT_V_MARK | 1 << SHUNT_V_PROTO)
+#define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
+#define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW)
+#define RULE_IP4 (1 << SHUNT_V_SRC | 1 << SHUNT_V_DST | 1 << SHUNT_V_ID | 1 << SHUNT_V_FRAG)
+
+always_inline int rules_on(void)
+{
+	return (frozen.rule_dims & SHUNT_RULES_ON) != 0;
+}
+
+/* Whether any rule is about packets of this family: the others have nothing to be asked. */
+always_inline int rules_of_family(const struct packet *p)
+{
+	return p->is6 ? (frozen.rules[3].dims | frozen.rules[4].dims | frozen.rules[5].dims) & SHUNT_RULES_ON
+		      : (frozen.rules[0].dims | frozen.rules[1].dims | frozen.rules[2].dims) & SHUNT_RULES_ON;
+}
+
+/* Collect what the rules ask of the packet. */
+always_inline int rules_begin(struct packet *p)
+{
+	struct rule_walk *w;
+	__u32 zero = 0;
+
+	if (!rules_on())
+		return NEXT;
+	w = bpf_map_lookup_elem(&rule_walks, &zero);
+	if (!w)
+		return SHUNT_R_NETFILTER_LONG;
+	p->rules = w;
+	w->n = 0;
+	/* What is written to every packet, or asked of it behind the rules. */
+	w->mangled = 0;
+	w->value[SHUNT_V_MARK] = ctx_mark(p->ctx);
+	w->value[SHUNT_V_DS] = p->tos;
+	w->value[SHUNT_V_CT_STATE] = SHUNT_CT_INVALID;
+	if (!rules_of_family(p))
+		return NEXT;
+	w->in = p->in->ifindex;
+	w->value[SHUNT_V_PROTO] = p->l4_proto;
+	w->value[SHUNT_V_LENGTH] = p->l3_len;
+	if (p->is6) {
+		struct ip6 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		w->have = RULE_ALWAYS | 1 << SHUNT_V_FLOW;
+		w->value[SHUNT_V_FLOW] = bpf_ntohl(ip->flow) & 0xfffff;
+		w->value[SHUNT_V_TTL] = ip->hop_limit;
+		w->src[0] = (__u64)bpf_ntohl(ip->src[0]) << 32 | bpf_ntohl(ip->src[1]);
+		w->src[1] = (__u64)bpf_ntohl(ip->src[2]) << 32 | bpf_ntohl(ip->src[3]);
+		w->dst[0] = (__u64)bpf_ntohl(ip->dst[0]) << 32 | bpf_ntohl(ip->dst[1]);
+		w->dst[1] = (__u64)bpf_ntohl(ip->dst[2]) << 32 | bpf_ntohl(ip->dst[3]);
+	} else {
+		struct ip4 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		w->have = RULE_ALWAYS | RULE_IP4;
+		w->value[SHUNT_V_SRC] = bpf_ntohl(ip->src);
+		w->value[SHUNT_V_DST] = bpf_ntohl(ip->dst);
+		w->value[SHUNT_V_TTL] = ip->ttl;
+		w->value[SHUNT_V_ID] = bpf_ntohs(ip->id);
+		w->value[SHUNT_V_FRAG] = bpf_ntohs(ip->frag);
+	}
+	if (frozen.rule_asks & RULE_MAC) {
+		struct eth *eth = p->data + RULE_FRAME;
+
+		if ((void *)(eth + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		w->have |= RULE_MAC;
+		w->value[SHUNT_V_MAC_HIGH] = eth->src[0] << 8 | eth->src[1];
+		w->value[SHUNT_V_MAC_LOW] = (__u32)eth->src[2] << 24 | eth->src[3] << 16 | eth->src[4] << 8 | eth->src[5];
+	}
+	return rule_transport(p, w);
+}
+
+always_inline int rule_stage(struct packet *p, __u32 stage)
+{
+	__u64 base;
+
+	if (!(frozen.rules[stage].dims & SHUNT_RULES_ON))
+		return NEXT;
+	base = live.rules[stage];
+	if (!base)
+		return NEXT;
+	switch (rule_run(p->rules, base)) {
+	case RULE_ACCEPT:
+		return NEXT;
+	case RULE_DROP:
+		return SHUNT_R_RULE_DROP;
+	case RULE_SLOW:
+		return SHUNT_R_NETFILTER_RULE;
+	}
+	return SHUNT_R_NETFILTER_LONG;
+}
+
+/* NEXT: accepted; SHUNT_R_RULE_DROP: to be dropped, if the guard agrees; any other reason: to Linux. */
+always_inline int node_rules(struct packet *p, enum rule_stage stage)
+{
+	if (rules_on() && stage == RULES_POST)
+		p->rules->out = p->out;
+	return p->is6 ? rule_stage(p, 3 + stage) : rule_stage(p, stage);
+}
+
+/* Have rules kept the packet out of connection tracking? */
+always_inline int rules_untracked(struct packet *p)
+{
+	return (frozen.rule_dims & SHUNT_RULES_NOTRACK) && p->rules && p->rules->value[SHUNT_V_CT_STATE] == SHUNT_CT_UNTRACKED;
+}
+
+/* The packet's connection, found and judged, is what rules ask from here on. */
+always_inline void rules_tracked(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+
+	if (!rules_on() || !w)
+		return;
+	w->value[SHUNT_V_CT_STATE] = p->ct_state;
+	w->value[SHUNT_V_CT_STATUS] = p->ct_status;
+	w->value[SHUNT_V_CT_MARK] = p->ct_mark;
+	w->value[SHUNT_V_CT_DIR] = p->ct_dir;
+	w->value[SHUNT_V_CT_ZONE] = 0;	/* the only one that is looked up */
+	w->have |= RULE_CONN;
+}
+
+/* What the route is looked up by, as the rules before it have left it. */
+always_inline void rules_routed(struct packet *p)
+{
+	if (!(frozen.rule_dims & SHUNT_RULES_DS) || !p->rules)
+		return;
+	p->tos = p->rules->value[SHUNT_V_DS];
+	if (p->is6)
+		p->fib->flowinfo = (p->fib->flowinfo & bpf_htonl(0xfffff)) | bpf_htonl((__u32)p->tos << 20);
+}
+
+/* Move the counters of the rules that the packet met. It is decided what becomes of it. */
+always_inline void rules_count(struct packet *p, __u32 padded)
+{
+	struct rule_walk *w = p->rules;
+
+	if (!rules_on() || !w || traced(p->ctx))	/* what `explain` tries moves no counters */
+		return;
+	_Pragma("clang loop unroll(full)")
+	for (int i = 0; i < RULE_COUNTS; i++) {
+		struct shunt_count *c;
+		__u32 slot;
+
+		if (i >= w->n)
+			break;
+		slot = w->count[i] & 0xffffff;
+		c = bpf_map_lookup_elem(&rule_counts, &slot);
+		if (!c)
+			continue;
+		c->packets++;
+		c->bytes += w->count[i] >> 24 == 0 ? p->l3_len : w->count[i] >> 24 == 1 ? padded : p->l3_len + sizeof(struct eth);
+	}
+}
+
+#endif

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Structures shared by the data path and the daemon: the single source, exported to Go by bpf2go.
+ *
+ * Byte order is the host's unless a field says "be". Sizes are fixed and padding is explicit, since Go code marshals these.
+ */
+#ifndef SHUNT_TYPES_H
+#define SHUNT_TYPES_H
+
+#include <linux/types.h>
+
+#define SHUNT_GUARD_WORDS 8	/* words that all packets of a program rest on, at most */
+#define SHUNT_FAMILY_WORDS 16	/* the same for those of one family */
+#define SHUNT_GUARD_SLOTS 512	/* words that one namespace can watch */
+#define SHUNT_NEIGH_SLOTS 512	/* per CPU, see struct shunt_neigh_use */
+#define SHUNT_ROUTE_SLOTS 4096	/* per CPU, see struct shunt_route6 */
+#define SHUNT_HOP_SLOTS 2048	/* per CPU, see struct shunt_hop4 */
+#define SHUNT_DEST_WAYS 4	/* destinations in one cache line */
+#define SHUNT_PORT_SLOTS 4096	/* ports that the generic program can serve; a power of two */
+#define SHUNT_RULE_STAGES 6	/* IPv4 before connection tracking, before the route and behind it, IPv6 the same */
+#define SHUNT_RULES_ON (1U << 31)
+#define SHUNT_RULES_DS (1U << 30)	/* rules change the TOS or traffic class */
+#define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
+#define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
+#define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
+#define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
+#define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
+#define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
+#define SHUNT_TRACE_MAGIC 0x7368756e74747263ULL
+
+/* How the kernel's memory can be read; probed at start. */
+enum shunt_peek {
+	SHUNT_PEEK_NONE,
+	SHUNT_PEEK_CAST,	/* bpf_rdonly_cast to untrusted memory, Linux 6.17 */
+	SHUNT_PEEK_PROBE,	/* bpf_probe_read_kernel */
+};
+
+/* How a program reads the device that its packet came by; probed at start. */
+enum shunt_kern_ctx {
+	SHUNT_CTX_NONE,
+	SHUNT_CTX_CAST,		/* bpf_cast_to_kern_ctx, Linux 6.2 */
+	SHUNT_CTX_PROBE,	/* bpf_probe_read_kernel of the context itself */
+};
+
+/* State bits of a packet's connection, NF_STATE_BIT() of include/uapi/linux/netfilter/nf_conntrack_common.h. */
+enum shunt_ct_state {
+	SHUNT_CT_INVALID = 1 << 0,
+	SHUNT_CT_ESTABLISHED = 1 << 1,
+	SHUNT_CT_RELATED = 1 << 2,
+	SHUNT_CT_NEW = 1 << 3,
+	SHUNT_CT_UNTRACKED = 1 << 6,
+};
+
+/* Reverse path check of IPv4 sources, fib_validate_source() in net/ipv4/fib_frontend.c. */
+enum shunt_rpf {
+	SHUNT_RPF_NONE,		/* nothing to look up */
+	SHUNT_RPF_SOURCE,	/* rp_filter 0 with custom rules: the source's route must be unicast, or there must be none */
+	SHUNT_RPF_STRICT,
+	SHUNT_RPF_LOOSE,
+};
+
+/* A logical layer-3 interface, as packets enter it. */
+struct shunt_input {
+	__u32 ifindex;
+	__u8 mac[6];
+	__u8 ip4;	/* 0: fast; else the reason code by which IPv4 goes to Linux */
+	__u8 ip6;
+	__u8 rpf4;	/* enum shunt_rpf */
+	__u8 local4;	/* 1: a source that is a local address goes to Linux */
+	__u8 local6;
+	__u8 rpf_in;	/* 1: the way back is looked up where packets enter (VRF), not where they leave */
+};
+
+/* A kernel word that must keep the value it had when the configuration was read. */
+struct shunt_guard_word {
+	__u64 addr;	/* kernel address */
+	__u16 slot;	/* index into shunt_live.want */
+	__u8 width;	/* bytes: 4 or 8 */
+	__u8 pad[5];
+};
+
+/* What an image of rules asks of a packet; internal/rules/image. */
+struct shunt_rule_shape {
+	__u32 dims;	/* 1 << enum shunt_dim, what rules change, and SHUNT_RULES_ON where there is a stage at all */
+	__u32 asks;	/* 1 << enum shunt_value */
+};
+
+/*
+ * Where the kernel's ipset keeps what programs read live (node/ipset.h): offsets in bytes by its own type information. They are data and not
+ * CO-RE, since ipset may be loaded long after the daemon has started.
+ */
+struct shunt_sets {
+	__u64 inst;		/* address of the namespace's struct ip_set_net; 0: not known */
+	__u16 list;		/* in struct ip_set_net: the array of sets */
+	__u16 name;		/* in struct ip_set */
+	__u16 type;
+	__u16 family;
+	__u16 extensions;
+	__u16 dsize;
+	__u16 timeout;		/* of offset[IPSET_EXT_ID_TIMEOUT]: where elements have their end */
+	__u16 data;
+	__u16 type_name;	/* in struct ip_set_type */
+	__u16 bits;		/* in struct htable */
+	__u16 bucket;
+	__u16 used;		/* in struct hbucket */
+	__u16 pos;
+	__u16 value;
+	__u16 member;		/* in struct set_elem of a list: its links */
+	__u16 member_id;
+};
+
+/* How sets of one type and family are asked; images have a table of them. What a method does not need is 0. */
+struct shunt_set_kind {
+	__u64 name[2];		/* the type's, its first 16 bytes */
+	__u8 family;		/* NFPROTO_*; 0: sets of any family */
+	__u8 method;		/* enum shunt_set_method; 0: this kernel's layout is not known */
+	__u8 dims;		/* directions that a rule has to give */
+	__u8 port;		/* 1: protocol and port are part of the key */
+	__u32 table;		/* offsets in the set's data: of the hash table; of the bitmap; of the list's head */
+	__u32 first;		/* of the hash's initial value; of the bitmap's first value */
+	__u32 mask;		/* of what addresses are cut to, 0 for nothing */
+	__u16 mask_bits;	/* 1: that is a prefix length, else a mask */
+	__u16 bias;		/* by how much the prefix length in an element is less */
+	__u32 nets;		/* of the list of prefix lengths, each more by one; 0: the set has none */
+	__u32 lengths;		/* places in it */
+	__u32 net_size;		/* of one */
+	__u32 nomatch;		/* the bits of an element's last word that make it an exception */
+	__u32 last;		/* bitmap: of its last value */
+	__u32 hosts;		/* bitmap: of the number of addresses that share a bit */
+	__u32 extensions;	/* bitmap: of what elements have beside their bit */
+};
+enum shunt_set_method {
+	SHUNT_SET_HASH = 1,
+	SHUNT_SET_BITMAP_IP,
+	SHUNT_SET_BITMAP_PORT,
+	SHUNT_SET_LIST,
+};
+
+/* Everything that is fixed for one program; in .rodata, folded away before the program is loaded. */
+struct shunt_config {
+	struct shunt_input in;		/* the untagged input */
+	__u32 port;			/* ifindex of the device that the program is attached to */
+	__u8 vlan_in;			/* tagged inputs exist: look tags up in `vlans` */
+	__u8 vlan_out;			/* some egress needs tags: look them up in `tags` (XDP) */
+	__u8 special4;			/* notable routes exist: look destinations up in `special4` */
+	__u8 special6;
+	__u8 ports;			/* policy rules select by protocol or port */
+	__u8 marks;			/* routing asks for marks: packets that carry one go to Linux (TC) */
+	__u8 skb_born;			/* XDP on veth: frames may come from sockets of the peer */
+	__u8 peek;			/* enum shunt_peek */
+	__u8 guards;			/* words in use in `guard` */
+	__u8 guards4;
+	__u8 guards6;
+	__u8 watchdog;			/* 1: compare the heartbeat */
+	__u8 neigh_use;			/* 1: note which neighbours were used (XDP) */
+	__u8 skip_neigh;		/* BPF_FIB_LOOKUP_SKIP_NEIGH is there (6.3) */
+	__u8 set_priority;		/* net.ipv4.ip_forward_update_priority (TC) */
+	__u8 frags;			/* some egress cannot send multi-buffer frames: check (XDP) */
+	__u8 kern_ctx;			/* enum shunt_kern_ctx: compare the device's namespace */
+	__u8 cache4;			/* 1: remember route lookups (node/route_cache.h) */
+	__u8 cache6;
+	__u8 lower;			/* 1: runs for lower devices (XDP on a bond), whose ifindexes differ from the port's */
+	__u8 track;			/* connections can be looked up (node/conntrack.h) */
+	__u8 track4;			/* 1: Linux tracks connections of this family */
+	__u8 track6;
+	__u32 hz;			/* jiffies in a second */
+	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
+	__u64 net;			/* address of the struct net that the program was made for */
+	__u64 watchdog_jiffies;
+	__u64 genid4;			/* address of net->ipv4.rt_genid, four bytes */
+	__u64 genid6;			/* address of net->ipv6.fib6_sernum, four bytes */
+	__u64 nexthop_seq;		/* address of net->nexthop.seq, four bytes */
+	__u64 ct_established;		/* addresses in net->ct, four bytes each: timeouts in jiffies */
+	__u64 ct_stream;
+	__u64 ct_checksum;		/* and switches, in the first byte */
+	__u64 ct_liberal;
+	__u32 lines4;			/* struct shunt_dests4 per CPU, a power of two */
+	__u32 pad;
+	__u64 cache6_jiffies;		/* longest life of a remembered lookup */
+	__u64 rule_mask;		/* size of `.data.rules`, less one */
+	struct shunt_rule_shape rules[SHUNT_RULE_STAGES];
+	__u32 rule_dims;		/* of all stages together */
+	__u32 rule_asks;
+	__u32 rule_maps;		/* tells programs apart that were made for other maps of rules */
+	__u32 rule_pad;
+	struct shunt_sets sets;
+	struct shunt_guard_word guard[SHUNT_GUARD_WORDS];
+	struct shunt_guard_word guard4[SHUNT_FAMILY_WORDS];
+	struct shunt_guard_word guard6[SHUNT_FAMILY_WORDS];
+};
+
+/* What the daemon writes while programs run; one per namespace, mapped into the daemon. */
+struct shunt_live {
+	__u64 heartbeat;			/* jiffies at the daemon's last sign of life */
+	__u64 stale;				/* set by programs on a guard mismatch, cleared by the daemon after it re-read */
+	__u64 epoch;				/* changes with every plan and every neighbour event: remembered lookups end */
+	__u64 want[SHUNT_GUARD_SLOTS];		/* expected values of guard words */
+	__u64 rules[SHUNT_RULE_STAGES];		/* where in `.data.rules` the images begin; 0: no rules */
+};
+
+struct shunt_count {
+	__u64 packets;
+	__u64 bytes;	/* of the frame's first buffer at XDP, of the whole packet at TC */
+};
+
+/* Key of `vlans`: the port's ifindex and the tags from outer to inner, zero where absent. Protocols are be16 as on the wire. */
+struct shunt_vlan_key {
+	__u32 port;
+	__be16 outer_proto;
+	__u16 outer_id;
+	__be16 inner_proto;
+	__u16 inner_id;
+};
+
+/* How a logical egress interface is reached from XDP. */
+struct shunt_tags {
+	__u32 n;		/* tags to push, 0 to 2 */
+	__be16 outer_proto;
+	__u16 outer_id;
+	__be16 inner_proto;
+	__u16 inner_id;
+	__u32 no_frags;		/* 1: cannot send multi-buffer frames */
+	__u32 max_len;		/* longest IP packet that an XDP frame has room for beside the tags, bytes; 0: any that the interface takes */
+};
+
+/* Keys of the notable-route tries; prefixlen in bits, addresses be. */
+struct shunt_prefix4 {
+	__u32 prefixlen;
+	__u8 addr[4];
+};
+struct shunt_prefix6 {
+	__u32 prefixlen;
+	__u8 addr[16];
+};
+
+/* A notable route, with what less specific ones demand already folded in. */
+struct shunt_special {
+	__u32 mtu;	/* longest IP packet that is unaffected, bytes; 0: no limit */
+	__u32 reason;	/* reason code for every packet; 0: only the mtu matters */
+};
+
+/* A remembered IPv4 lookup: for which packet, and by which next hop. Four of them share a cache line; each CPU has lines of its own. */
+struct shunt_dest4 {
+	__u64 pair;	/* source and destination as in the header */
+	__u32 genid;	/* see node/route_cache.h */
+	__u16 hop;	/* slot in the CPU's part of hops4 */
+	__u16 max_len;	/* longest IP packet that was found to fit */
+};
+struct shunt_dests4 {
+	struct shunt_dest4 way[SHUNT_DEST_WAYS];
+} __attribute__((aligned(64)));
+
+/* A next hop of remembered IPv4 lookups, with what else they depend on. */
+struct shunt_hop4 {
+	__u32 macs[3];	/* destination and source address, as in a frame */
+	__u32 out;	/* logical egress ifindex; 0 while the entry is written */
+	__be32 addr;	/* next hop */
+	__u32 in;	/* ifindex of the logical ingress interface */
+	__u32 dscp;	/* TOS without the bits of ECN */
+	__u32 genid;
+	__u32 slow;	/* reason by which nothing may leave there; 0: it may */
+	__u64 noted;	/* stamp of the last note in neigh_use, see struct shunt_neigh_use */
+} __attribute__((aligned(64)));
+
+/* Entry of the direct-mapped per-CPU table of remembered IPv6 lookups: everything that a lookup depends on, and its answer. */
+struct shunt_nexthop {
+	__u64 born;		/* jiffies */
+	__u64 noted;
+	__u32 genid;
+	__u32 out;
+	__u32 max_len;
+	__u32 macs[3];
+	__be32 addr[4];
+	__u32 slow;
+	__u32 pad;
+};
+struct shunt_route6 {
+	__u64 src[2];
+	__u64 dst[2];
+	__u32 in;
+	__be32 flow;		/* traffic class and flow label */
+	__u32 proto;		/* next header */
+	__u32 pad;
+	struct shunt_nexthop next;
+};
+
+/* One recently used neighbour, in a direct-mapped per-CPU table; the daemon refreshes them. */
+struct shunt_neigh_use {
+	__u32 ifindex;
+	__u16 family;	/* AF_INET, AF_INET6 */
+	__u16 pad;
+	__u64 addr[2];	/* be; IPv4 in the first four bytes */
+	__u64 stamp;	/* jiffies >> 6 */
+};
+
+/* Dimensions and values of rules, entries and operations of an image; internal/rules/image/entry.go, layout.go. */
+enum shunt_dim {
+	SHUNT_D_SRC,
+	SHUNT_D_DST,
+	SHUNT_D_DPORT,
+	SHUNT_D_SPORT,
+	SHUNT_D_PROTO,
+	SHUNT_D_IIF,
+	SHUNT_D_OIF,
+	SHUNT_D_COUNT,
+};
+enum shunt_value {
+	SHUNT_V_TCP_FLAGS,
+	SHUNT_V_ICMP,
+	SHUNT_V_DS,
+	SHUNT_V_TTL,
+	SHUNT_V_LENGTH,
+	SHUNT_V_MARK,
+	SHUNT_V_PROTO,
+	SHUNT_V_SPORT,
+	SHUNT_V_DPORT,
+	SHUNT_V_SRC,
+	SHUNT_V_DST,
+	SHUNT_V_ID,
+	SHUNT_V_FRAG,
+	SHUNT_V_FLOW,
+	SHUNT_V_CT_STATE,	/* a bit of enum shunt_ct_state, where Linux tracks connections */
+	SHUNT_V_CT_STATUS,	/* these four only of packets that have a connection */
+	SHUNT_V_CT_MARK,
+	SHUNT_V_CT_DIR,
+	SHUNT_V_CT_ZONE,
+	SHUNT_V_MAC_HIGH,	/* source address of the frame as received: two bytes, and four */
+	SHUNT_V_MAC_LOW,
+	SHUNT_V_COUNT,
+};
+enum shunt_then {
+	SHUNT_T_NEXT,
+	SHUNT_T_SKIP,
+	SHUNT_T_DROP,
+	SHUNT_T_SLOW,
+	SHUNT_T_CALL,
+	SHUNT_T_BACK,
+	SHUNT_T_ACCEPT,
+	SHUNT_T_END_BASE,
+};
+enum shunt_op {
+	SHUNT_O_TEST = 1,
+	SHUNT_O_HAS,
+	SHUNT_O_COUNT,
+	SHUNT_O_MARK,
+	SHUNT_O_CALL,
+	SHUNT_O_DS,
+	SHUNT_O_NOTRACK,
+	SHUNT_O_RESTORE,
+	SHUNT_O_SET,
+};
+
+/* One TCP connection whose packets would be fast if Linux did not check its windows; reported to the daemon by `unmarked`. */
+struct shunt_conn {
+	__u8 is6;
+	__u8 pad[3];
+	__be16 sport;
+	__be16 dport;
+	__be32 src[4];	/* IPv4 in the first */
+	__be32 dst[4];
+};
+
+/* How many such packets a connection had, in a direct-mapped per-CPU table. A collision starts anew. */
+struct shunt_tally {
+	__u64 conn;	/* hash of the packet's addresses and ports */
+	__u64 packets;
+};
+
+/* What `explain` gets back; at XDP behind the magic in the metadata area, see SHUNT_TRACE_MAGIC. */
+struct shunt_trace {
+	__u64 magic;
+	__u32 reason;
+	__u32 egress;	/* logical ifindex, 0 unless forwarded */
+};
+
+/* What the guard program tells: the namespace's address and the words that the daemon may watch. */
+enum shunt_word {
+	SHUNT_W_IP4_PREROUTING,
+	SHUNT_W_IP4_FORWARD,
+	SHUNT_W_IP4_POSTROUTING,
+	SHUNT_W_IP6_PREROUTING,
+	SHUNT_W_IP6_FORWARD,
+	SHUNT_W_IP6_POSTROUTING,
+	SHUNT_W_NFT_BASE_SEQ,
+	SHUNT_W_ADDR_GENID4,
+	SHUNT_W_ALL_RP_FILTER,
+	SHUNT_W_ALL_FORWARDING6,
+	SHUNT_W_RULES_SEQ4,
+	SHUNT_W_RULES_SEQ6,
+	SHUNT_W_CUSTOM_RULES4,	/* first byte: a policy rule was ever touched (fib_has_custom_rules) */
+	SHUNT_W_CUSTOM_LOCAL4,	/* first byte: a local route was ever made by hand (fib_has_custom_local_routes) */
+	SHUNT_W_XFRM_POLICIES,
+	SHUNT_W_PTYPE_ALL,
+	SHUNT_W_LEGACY4_RAW,	/* the rules of a legacy table, which each change replaces as a whole (xt_replace_table()) */
+	SHUNT_W_LEGACY4_MANGLE,
+	SHUNT_W_LEGACY4_FILTER,
+	SHUNT_W_LEGACY4_SECURITY,
+	SHUNT_W_LEGACY6_RAW,
+	SHUNT_W_LEGACY6_MANGLE,
+	SHUNT_W_LEGACY6_FILTER,
+	SHUNT_W_LEGACY6_SECURITY,
+	SHUNT_W_ROUTE_GENID6,
+	SHUNT_W_NEXTHOP_SEQ,
+	SHUNT_W_ROUTE_GENID4,	/* these for the route cache, not for guards: they change with every route */
+	SHUNT_W_CT_ESTABLISHED,	/* of connection tracking, read live: timeouts, and in the first byte switches */
+	SHUNT_W_CT_STREAM,
+	SHUNT_W_CT_CHECKSUM,
+	SHUNT_W_CT_LIBERAL,
+	SHUNT_W_NET_COUNT,
+	/* of one device */
+	SHUNT_W_DEV_RP_FILTER = SHUNT_W_NET_COUNT,
+	SHUNT_W_DEV_PTYPE_ALL,
+	SHUNT_W_DEV_FORWARDING6,
+	SHUNT_W_DEV_DISABLE6,
+	SHUNT_W_COUNT,
+};
+
+struct shunt_word_value {
+	__u64 addr;	/* 0: this kernel does not have it */
+	__u64 value;
+	__u64 width;
+};
+
+#define SHUNT_HOOK_ENTRIES 16
+
+/* In and out of the hook walk (BPF_PROG_TYPE_SYSCALL context): the functions registered at one netfilter hook, in order. */
+struct shunt_hooks_query {
+	__u32 family;		/* in: 4 or 6 */
+	__u32 hook;		/* in: NF_INET_* */
+	__u32 count;		/* out: registered functions; more than SHUNT_HOOK_ENTRIES are counted, not listed */
+	__u32 pad;
+	struct {
+		__u64 func;	/* address of the hook function */
+		__u64 priv;	/* its private data: a chain, a table … */
+		__s32 priority;
+		__u32 pad;
+	} entry[SHUNT_HOOK_ENTRIES];
+};
+
+/* In and out of the search for the namespace's ipsets (BPF_PROG_TYPE_SYSCALL context): whose list has a set of that name at that place? */
+struct shunt_sets_query {
+	struct shunt_sets at;	/* in: offsets; out: inst, 0 if it was not found */
+	__u64 name[4];		/* in: IPSET_MAXNAMELEN bytes */
+	__u32 index;		/* in */
+	__u32 pad;
+};
+
+/* In and out of the guard program (BPF_PROG_TYPE_SYSCALL context). */
+struct shunt_guard_query {
+	__u32 ifindex;		/* in: device whose words are wanted, 0 for the namespace's only */
+	__u32 found;		/* out: 1 if the device was found */
+	__u64 net;		/* out: address of struct net */
+	__u64 jiffies;		/* out */
+	__u64 legacy;		/* out: 1 if the layout of legacy tables is known */
+	struct shunt_word_value word[SHUNT_W_COUNT];
+};
+
+#endif

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shuntnet/shunt/internal/api"
+)
+
+func showRules(g *global) *cobra.Command {
+	a := &asking{global: g}
+	c := &cobra.Command{
+		Use: "rules", Short: "Linux's packet filter rules as shunt reads them, and the parts that leave packets to Linux", Args: noArgs,
+		Long: "Linux's packet filter rules as shunt reads them, with the parts that leave packets to Linux by name.\n\n" +
+			"The counts of packets and bytes are sums of what Linux and the fast path counted, also where Linux's own tools show Linux's part alone: " +
+			"to nf_tables (nft, iptables-nft) nothing can be added. To the counters of legacy tables the fast path's part is added once a second, and before this " +
+			"command answers, so that \"iptables-legacy -L -v\" shows the sums as well.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var r api.Rules
+			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: api.ShowRules}, &r); err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(c.OutOrStdout(), r)
+			}
+			printRules(newScreen(c.OutOrStdout()), &r)
+			return nil
+		},
+	}
+	return a.options(c, true)
+}
+
+func printRules(w *screen, r *api.Rules) {
+	for _, f := range r.Faults {
+		fmt.Fprintf(w, "%s %s\n", w.paint(red, "not read:"), f)
+	}
+	for _, s := range r.IPSets {
+		fmt.Fprintf(w, "ipset %s (%s): %d elements%s\n", s.Name, s.Type, s.Elements, troubleOf(w, s.Trouble))
+	}
+	for n, t := range r.Tables {
+		if n > 0 || len(r.IPSets) > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (%s)", w.paint(bold, "table "+t.Family+" "+t.Name), t.Dialect)
+		if t.Dormant {
+			fmt.Fprint(w, ", dormant")
+		}
+		fmt.Fprintln(w)
+		for _, s := range t.Sets {
+			fmt.Fprintf(w, "  set %s: %d elements%s\n", s.Name, s.Elements, troubleOf(w, s.Trouble))
+		}
+		for _, c := range t.Counters {
+			fmt.Fprintf(w, "  counter %s: %d packets, %d bytes\n", c.Name, *c.Packets, *c.Bytes)
+		}
+		for i := range t.Chains {
+			printChain(w, &t.Chains[i])
+		}
+	}
+}
+
+func troubleOf(w *screen, text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", " + w.paint(yellow, "not understood: ") + text
+}
+
+func printChain(w *screen, c *api.RuleChain) {
+	fmt.Fprintf(w, "  %s", w.paint(bold, "chain "+c.Name))
+	if c.Hook != "" {
+		fmt.Fprintf(w, ": %s at %s, priority %d, policy %s", c.Type, c.Hook, c.Priority, c.Policy)
+		if len(c.Devices) > 0 {
+			fmt.Fprintf(w, ", devices %s", strings.Join(c.Devices, " "))
+		}
+		if c.Packets != nil {
+			fmt.Fprintf(w, " (%d packets, %d bytes)", *c.Packets, *c.Bytes)
+		}
+	}
+	fmt.Fprintln(w, troubleOf(w, strings.Join(c.Trouble, ", ")))
+	if len(c.Rules) == 0 {
+		return
+	}
+	rows := [][]cell{heads("   ", ">HANDLE", ">PACKETS", ">BYTES", "RULE")}
+	for _, r := range c.Rules {
+		rows = append(rows, []cell{{text: "   "}, place(&r), counter(r.Packets), counter(r.Bytes), {text: r.Text}})
+		for _, t := range r.Trouble {
+			sgr, why := dim, "  left to Linux: "
+			if !t.Understood {
+				sgr, why = yellow, "  not understood: "
+			}
+			rows = append(rows, []cell{{}, {}, {}, {}, {text: why + t.Text, sgr: sgr}})
+		}
+	}
+	w.table(rows)
+}
+
+// place is a rule's handle or, where the kernel gives none, its number in the chain.
+func place(r *api.Rule) cell {
+	if r.Handle == 0 {
+		return cell{text: fmt.Sprintf("#%d", r.Number), right: true}
+	}
+	return number(r.Handle)
+}
+
+func counter(n *uint64) cell {
+	if n == nil {
+		return cell{text: "-", right: true}
+	}
+	return number(*n)
+}

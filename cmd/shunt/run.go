@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/daemon"
+	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/graph"
+)
+
+func newRun(g *global) *cobra.Command {
+	var file string
+	var once bool
+	given := defaults()
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "start the daemon",
+		Long: `Read how Linux is configured, make forwarding faster where that is safe, and follow every change until stopped.
+
+Nothing has to be configured. Stopping (SIGINT, SIGTERM, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so that a new
+daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+
+It serves the network namespace that it is started in, and with --netns those named ones under /run/netns that match, as they come and go.
+
+A configuration file has the options' names as keys:
+
+    interfaces = ["eth*", "wan0"]
+    hook = "auto"
+    log-level = "info"`,
+		Example: `  shunt run
+  shunt run --interfaces 'eth*,wan0' --hook tc
+  nsenter --net=/run/netns/dut shunt run --runtime-dir /run/shunt-dut
+  shunt run --netns 'qrouter-*'`,
+		Args: noArgs,
+	}
+	f := c.Flags()
+	f.StringVar(&file, "config", "", "configuration file in TOML; options given here override it")
+	given.options(f)
+	f.BoolVar(&once, "once", false, "set everything up, print the status, take everything away again and end")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		conf, err := configured(file, given, f)
+		if err != nil {
+			return err
+		}
+		o := daemon.Options{
+			RuntimeDir: g.runtimeDir,
+			Policy:     graph.Policy{Hook: conf.Hook.text, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude)},
+			Netns:      plain(conf.Netns), Once: once, Metrics: conf.Metrics.text, Watchdog: conf.Watchdog.limit, Version: version(), Log: conf.logger(c.ErrOrStderr()),
+		}
+		if o.Tier, err = onlyTier(); err != nil {
+			return err
+		}
+		if conf.RuntimeDir != "" && !c.Flags().Changed("runtime-dir") {
+			o.RuntimeDir = conf.RuntimeDir
+		}
+		if once {
+			o.Ready = func(s *api.Status) { printStatus(newScreen(c.OutOrStdout()), s) }
+		}
+		return daemon.Run(c.Context(), o)
+	}
+	return c
+}
+
+// onlyTier is the one tier of programs that is to run, for tests (docs/rig.md); "" is what the daemon chooses.
+func onlyTier() (datapath.Tier, error) {
+	switch t := datapath.Tier(os.Getenv("SHUNT_TIER")); t {
+	case "", datapath.Generic, datapath.Specialised:
+		return t, nil
+	default:
+		return "", fmt.Errorf("SHUNT_TIER is %q, neither %s nor %s", t, datapath.Generic, datapath.Specialised)
+	}
+}
+
+// configured is the configuration of the file, if any, overridden by the options that were given.
+func configured(file string, given *config, set *pflag.FlagSet) (*config, error) {
+	if file == "" {
+		return given, nil
+	}
+	conf, err := readConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	conf.override(given, set)
+	return conf, nil
+}
+
+// logger writes to w as the configuration says.
+func (c *config) logger(w io.Writer) *slog.Logger {
+	level := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel.text]
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat.text == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// screen is where answers for people go; coloured only on a terminal that wants it.
+type screen struct {
+	io.Writer
+	colour bool
+	width  int // columns, 0 when unknown
+}
+
+func newScreen(w io.Writer) *screen {
+	s := &screen{Writer: w}
+	f, ok := w.(*os.File)
+	if !ok {
+		return s
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return s
+	}
+	s.width = int(size.Col)
+	s.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// The colours, as SGR parameters.
+const (
+	bold   = "1"
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// paint colours a text; the text itself is returned where there are no colours.
+func (s *screen) paint(sgr, text string) string {
+	if !s.colour || sgr == "" || text == "" {
+		return text
+	}
+	return "\x1b[" + sgr + "m" + text + "\x1b[0m"
+}
+
+// cell is one field of a table.
+type cell struct {
+	text  string
+	sgr   string
+	right bool // aligned, for numbers
+}
+
+// table prints rows in aligned columns, the first one as the head. The last column is not padded.
+func (s *screen) table(rows [][]cell) {
+	var widths []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	for n, row := range rows {
+		var b strings.Builder
+		for i, c := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text))
+			sgr := c.sgr
+			if n == 0 {
+				sgr = bold
+			}
+			switch {
+			case c.right:
+				b.WriteString(pad + s.paint(sgr, c.text))
+			case i == len(row)-1:
+				b.WriteString(s.paint(sgr, c.text))
+			default:
+				b.WriteString(s.paint(sgr, c.text) + pad)
+			}
+			if i < len(row)-1 {
+				b.WriteString("  ")
+			}
+		}
+		fmt.Fprintln(s, strings.TrimRight(b.String(), " "))
+	}
+}
+
+// heads makes the first row of a table; names that begin with > are aligned to the right.
+func heads(names ...string) []cell {
+	row := make([]cell, len(names))
+	for i, n := range names {
+		row[i] = cell{text: strings.TrimPrefix(n, ">"), right: strings.HasPrefix(n, ">")}
+	}
+	return row
+}
+
+// number is a right-aligned cell.
+func number[N ~int | ~int64 | ~uint64 | ~uint32](n N) cell {
+	return cell{text: fmt.Sprint(n), right: true}
+}
+
+// printJSON prints an answer for programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/daemon"
+)
+
+func newPause(g *global) *cobra.Command {
+	return steer(g, api.VerbPause, "pause [IFACE]", "let Linux forward, all or what comes in or leaves by one interface",
+		`Everything, or what comes in or leaves by IFACE, goes to Linux from the next packet on. The daemon keeps following Linux; "shunt resume" ends it, as does a
+new daemon.`)
+}
+
+func newResume(g *global) *cobra.Command {
+	return steer(g, api.VerbResume, "resume [IFACE]", "undo pause", `Make fast again what "shunt pause" took out. Without IFACE every pause ends.`)
+}
+
+func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
+	a := &asking{global: g}
+	c := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: between(0, 1, "[IFACE]"), ValidArgsFunction: interfaceNames,
+		RunE: func(c *cobra.Command, args []string) error {
+			var p api.PauseArgs
+			if len(args) > 0 {
+				p.Interface = args[0]
+			}
+			return a.client().Call(c.Context(), verb, p, nil)
+		},
+	}
+	return a.options(c, false)
+}
+
+const stopLimit = 30 * time.Second
+
+func newStop(g *global) *cobra.Command {
+	var detach bool
+	c := &cobra.Command{
+		Use:   "stop",
+		Short: "end the daemon",
+		Long: `End the daemon and wait until it has ended. The XDP stubs stay attached and pass everything to Linux, so that neither this nor the start of a new
+daemon loses a packet. With --detach everything is removed from the kernel and the file system; some drivers lose packets at that moment. Where no
+daemon runs any more, --detach removes what an earlier one left in this network namespace and in those that it served by name, and tells what that was.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeoutCause(c.Context(), stopLimit, fmt.Errorf("the daemon did not end within %s; its log says why", stopLimit))
+			defer cancel()
+			client := &api.Client{RuntimeDir: g.runtimeDir}
+			err := client.Call(ctx, api.VerbStop, api.StopArgs{Detach: detach}, nil) // answered when all is gone but the process
+			if gone := (*api.Error)(nil); detach && errors.As(err, &gone) && gone.Kind == api.KindNoDaemon {
+				return clean(c.OutOrStdout(), g.runtimeDir)
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&detach, "detach", false, "remove everything from the kernel and the file system")
+	return c
+}
+
+// clean removes what a daemon left that is gone, and says so.
+func clean(out io.Writer, runtimeDir string) error {
+	removed, err := daemon.Clear(runtimeDir)
+	for _, what := range removed {
+		fmt.Fprintln(out, "removed", what)
+	}
+	if err == nil && len(removed) == 0 {
+		fmt.Fprintln(out, "no daemon runs, and nothing of shunt is left")
+	}
+	return err
+}

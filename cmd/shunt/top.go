@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/shuntnet/shunt/internal/api"
+)
+
+func newTop(g *global) *cobra.Command {
+	a := &asking{global: g}
+	var every time.Duration
+	var rounds int
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "show packet rates, refreshed",
+		Args:  noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if every < 100*time.Millisecond {
+				return usagef("--interval %s: at least 100ms", every)
+			}
+			w := newScreen(c.OutOrStdout())
+			var old api.Status
+			then := time.Now()
+			for n := 0; rounds == 0 || n <= rounds; n++ {
+				var s api.Status
+				if err := a.client().Call(c.Context(), api.VerbStatus, nil, &s); err != nil {
+					return err
+				}
+				now := time.Now()
+				if n > 0 {
+					printRates(w, &old, &s, now.Sub(then))
+				}
+				old, then = s, now
+				if rounds > 0 && n == rounds {
+					break
+				}
+				select {
+				case <-c.Context().Done():
+					return nil
+				case <-time.After(every):
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")
+	c.Flags().IntVar(&rounds, "count", 0, "end after so many looks (default: when interrupted)")
+	return a.options(c, false)
+}
+
+// printRates prints what happened between two looks, in place on a terminal.
+func printRates(w *screen, old, s *api.Status, passed time.Duration) {
+	if w.colour {
+		fmt.Fprint(w, "\x1b[H\x1b[2J")
+	}
+	fmt.Fprintf(w, "shunt %s  %s\n\n", s.Version, time.Now().Format("15:04:05"))
+	before := map[int]api.Interface{}
+	for _, i := range old.Interfaces {
+		before[i.Ifindex] = i
+	}
+	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", ">FAST/S", ">MBIT/S", ">SLOW/S", ">FAST %", "SLOW BECAUSE")}
+	for _, i := range s.Interfaces {
+		if i.Hook == "none" {
+			continue
+		}
+		b := before[i.Ifindex].Packets
+		fast, slow := rate(b.Fast, i.Packets.Fast, passed), rate(total(b.Slow), total(i.Packets.Slow), passed)
+		share := "-"
+		if fast+slow > 0 {
+			share = fmt.Sprintf("%.1f", 100*fast/(fast+slow))
+		}
+		recent := map[string]uint64{}
+		for reason, n := range i.Packets.Slow {
+			if n > b.Slow[reason] {
+				recent[reason] = n - b.Slow[reason]
+			}
+		}
+		rows = append(rows, []cell{{text: i.Name}, {text: i.Hook}, stateCell(i.State), decimal(fast), decimal(8 * rate(b.Bytes, i.Packets.Bytes, passed) / 1e6),
+			decimal(slow), {text: share, right: true}, {text: topReasons(recent), sgr: dim}})
+	}
+	w.table(rows)
+}
+
+func rate(old, now uint64, passed time.Duration) float64 {
+	if now < old {
+		return 0 // attached anew in between
+	}
+	return float64(now-old) / passed.Seconds()
+}
+
+func decimal(v float64) cell {
+	if v < 10 {
+		return cell{text: fmt.Sprintf("%.1f", v), right: true}
+	}
+	return cell{text: fmt.Sprintf("%.0f", v), right: true}
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serve answers in a folder of its own until the test ends.
+func serve(t *testing.T, h Handler) (client *Client, server *Server) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := Listen(Socket(dir), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(context.Background(), h)
+	t.Cleanup(s.Close)
+	return &Client{RuntimeDir: dir, Netns: "blue"}, s
+}
+
+func kind(t *testing.T, err error) Kind {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is no api.Error", err)
+	}
+	return e.Kind
+}
+
+func TestCall(t *testing.T) {
+	c, s := serve(t, func(_ context.Context, r *Request, _ func(any) error) (any, error) {
+		switch r.Verb {
+		case VerbStatus:
+			return Status{Version: "1", Netns: r.Netns}, nil
+		case VerbExplain:
+			return nil, Errorf(KindUsage, "no packet")
+		}
+		return nil, errors.New("broken")
+	})
+	var got Status
+	if err := c.Call(context.Background(), VerbStatus, nil, &got); err != nil || got.Version != "1" || got.Netns != "blue" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := c.Call(context.Background(), VerbExplain, nil, nil); kind(t, err) != KindUsage || err.Error() != "no packet" {
+		t.Error(err)
+	}
+	if err := c.Call(context.Background(), VerbStop, nil, nil); kind(t, err) != KindFailed || err.Error() != "broken" {
+		t.Error(err)
+	}
+	fi, err := os.Stat(s.path)
+	if err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the socket has mode %v, %v", fi.Mode(), err)
+	}
+}
+
+func TestStream(t *testing.T) {
+	left := make(chan struct{})
+	c, _ := serve(t, func(ctx context.Context, _ *Request, send func(any) error) (any, error) {
+		defer close(left)
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := send(i); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	})
+	n, enough := 0, errors.New("enough")
+	err := c.Stream(context.Background(), VerbMonitor, nil, func(raw json.RawMessage) error {
+		if string(raw) != string(rune('0'+n)) {
+			t.Errorf("%s, want %d", raw, n)
+		}
+		if n++; n == 5 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) {
+		t.Error(err)
+	}
+	select {
+	case <-left:
+	case <-time.After(5 * time.Second):
+		t.Error("the handler goes on after the client has left")
+	}
+}
+
+func TestStaleSocketIsReplacedAndLiveOneRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shunt.sock")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false) // as a killed daemon
+	dead.Close()
+	if err := (&Client{RuntimeDir: filepath.Dir(path)}).Call(context.Background(), VerbStatus, nil, nil); kind(t, err) != KindNoDaemon {
+		t.Error(err)
+	}
+	s, err := Listen(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(context.Background(), func(context.Context, *Request, func(any) error) (any, error) { return nil, nil })
+	defer s.Close()
+	if _, err := Listen(path, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
+	if err := (&Client{RuntimeDir: filepath.Dir(path)}).Call(context.Background(), VerbStatus, nil, nil); err != nil {
+		t.Error("the refused one disturbed the living:", err)
+	}
+}
+
+func TestFileThatIsNoSocketIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shunt.sock")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "mine" {
+		t.Error("the file was touched")
+	}
+}
+
+// TestDaemonDiesMidReply cuts an answer at every place and expects an error that says so each time, never a short answer.
+func TestDaemonDiesMidReply(t *testing.T) {
+	whole := `{"protocol":1,"data":{"version":"1"}}` + "\n" + `{"protocol":1,"last":true}` + "\n"
+	for cut := range whole {
+		dir := t.TempDir()
+		l, err := net.Listen("unix", Socket(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 4096))
+			io.WriteString(c, whole[:cut])
+			c.Close()
+		}()
+		if err := (&Client{RuntimeDir: dir}).Call(context.Background(), VerbStatus, nil, &Status{}); kind(t, err) != KindNoDaemon || !strings.Contains(err.Error(), "ended before") {
+			t.Errorf("cut at %d: %v", cut, err)
+		}
+		l.Close()
+	}
+}
+
+// TestHungDaemon asks one that accepts and says nothing, as under SIGSTOP.
+func TestHungDaemon(t *testing.T) {
+	defer func(d time.Duration) { answerLimit = d }(answerLimit)
+	answerLimit = 50 * time.Millisecond
+	dir := t.TempDir()
+	l, err := net.Listen("unix", Socket(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := (&Client{RuntimeDir: dir}).Call(context.Background(), VerbStatus, nil, nil); kind(t, err) != KindFailed || !strings.Contains(err.Error(), "does not answer") {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	c, s := serve(t, func(context.Context, *Request, func(any) error) (any, error) { return nil, nil })
+	for request, want := range map[string]string{
+		"{\"protocol\":1,\"verb\":\"status\"}\n":  `"last":true`,
+		"{\"protocol\":99,\"verb\":\"status\"}\n": "protocol 99",
+		"this is no request\n":                    "reading the request",
+		strings.Repeat("x", maxRequest+10) + "\n": "does not end",
+	} {
+		conn, err := net.Dial("unix", s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go io.WriteString(conn, request)
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		got, _ := io.ReadAll(conn)
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%.40q: %s, want %s", request, got, want)
+		}
+		conn.Close()
+	}
+	if err := c.Call(context.Background(), VerbStatus, nil, nil); err != nil {
+		t.Error("after the refusals:", err)
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	maxRequest   = 1 << 20 // bytes; the longest sensible request is a jumbo frame in hex
+	requestLimit = 10 * time.Second
+	writeLimit   = 30 * time.Second // a client that stopped reading is let go
+	longestPath  = 107              // bytes, struct sockaddr_un
+)
+
+// Handler answers requests. It calls send for each part of a stream; what it returns is the last reply, and may be nil after a stream.
+// The context ends when the client goes away or the server closes.
+type Handler func(ctx context.Context, r *Request, send func(any) error) (any, error)
+
+// Server answers on a socket.
+type Server struct {
+	path     string
+	listener *net.UnixListener
+	handle   Handler
+	log      *slog.Logger
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// ErrInUse is returned by Listen when a daemon answers on the socket.
+var ErrInUse = errors.New("a shunt daemon already answers there; stop it with `shunt stop`, or choose another --runtime-dir")
+
+// Listen opens the socket, in place of one that a dead daemon left.
+func Listen(path string, log *slog.Logger) (*Server, error) {
+	if len(path) > longestPath {
+		return nil, fmt.Errorf("listening on %s: a socket's path has at most %d bytes, this one %d; choose a shorter --runtime-dir", path, longestPath, len(path))
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listening on %s: %w", path, ErrInUse)
+	}
+	if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket == 0 {
+		return nil, fmt.Errorf("listening on %s: there is a file that is not a socket; remove it or choose another --runtime-dir", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing the socket of a daemon that is gone: %w", err)
+	}
+	l, err := listenPrivate(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{path: path, listener: l, log: log}, nil
+}
+
+// listenPrivate makes the socket inaccessible to others from its first moment: the mode of a new socket is what the umask leaves.
+func listenPrivate(path string) (*net.UnixListener, error) {
+	old := syscall.Umask(0o177)
+	defer syscall.Umask(old)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// Serve answers until Close.
+func (s *Server) Serve(ctx context.Context, h Handler) {
+	s.handle = h
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.wg.Go(func() {
+		for {
+			c, err := s.listener.AcceptUnix()
+			if err != nil {
+				if !errors.Is(err, net.ErrClosed) {
+					s.log.Error("accepting a client", "err", err)
+				}
+				return
+			}
+			s.wg.Go(func() { s.connection(ctx, c) })
+		}
+	})
+}
+
+// StopListening removes the socket; requests under way go on.
+func (s *Server) StopListening() { s.listener.Close() }
+
+// Close ends the server and removes the socket; requests under way are cut off.
+func (s *Server) Close() {
+	s.StopListening()
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.wg.Wait()
+}
+
+func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
+	defer c.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Now()) })
+
+	c.SetReadDeadline(time.Now().Add(requestLimit))
+	in := bufio.NewReader(io.LimitReader(c, maxRequest))
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		if len(line) > 0 {
+			s.send(c, Reply{Error: Errorf(KindUsage, "reading the request: it does not end with a newline within %d bytes and %s", maxRequest, requestLimit), Last: true})
+		}
+		return // someone looked whether we are alive
+	}
+	c.SetReadDeadline(time.Time{})
+	go func() { // the client sends nothing more, so a read ends when it goes away
+		in.ReadByte()
+		cancel()
+	}()
+	data, err := s.dispatch(ctx, line, func(v any) error {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		return s.send(c, Reply{Data: raw})
+	})
+	last := Reply{Last: true}
+	if err == nil && data != nil {
+		last.Data, err = json.Marshal(data)
+	}
+	if err != nil {
+		last.Data, last.Error = nil, asError(err)
+	}
+	if err := s.send(c, last); err != nil {
+		s.log.Debug("answering a client", "err", err)
+	}
+}
+
+func (s *Server) dispatch(ctx context.Context, line []byte, send func(any) error) (any, error) {
+	var r Request
+	if err := json.Unmarshal(line, &r); err != nil {
+		return nil, Errorf(KindUsage, "reading the request: %v", err)
+	}
+	if r.Protocol != Protocol {
+		return nil, Errorf(KindUnsupported, "the client speaks protocol %d, this daemon %d; use the shunt binary that the daemon was started from", r.Protocol, Protocol)
+	}
+	return s.handle(ctx, &r, send)
+}
+
+func (s *Server) send(c *net.UnixConn, r Reply) error {
+	r.Protocol = Protocol
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	c.SetWriteDeadline(time.Now().Add(writeLimit))
+	_, err = c.Write(append(raw, '\n'))
+	return err
+}

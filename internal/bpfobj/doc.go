@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bpfobj holds the compiled data path: objects built from bpf/ by clang ahead of time and committed, and the Go
+// forms of the structures in bpf/types.h.
+//
+// `make generate` rebuilds it; CI checks that nothing changes. No compiler is needed to build or run shunt.
+package bpfobj
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel XDP ../../bpf/hook/xdp.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel TC ../../bpf/hook/tc.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types XDPGeneric ../../bpf/hook/xdp.bpf.c -- -DSHUNT_GENERIC
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types TCGeneric ../../bpf/hook/tc.bpf.c -- -DSHUNT_GENERIC
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types Classify ../../bpf/hook/classify.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types AloneXDP ../../bpf/hook/alone.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types AloneTC ../../bpf/hook/alone.bpf.c -- -DSHUNT_ALONE_TC
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel Stub ../../bpf/hook/stub.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -type shunt_input -type shunt_guard_word -type shunt_count -type shunt_vlan_key -type shunt_tags -type shunt_prefix4 -type shunt_prefix6 -type shunt_special -type shunt_neigh_use -type shunt_conn -type shunt_trace -type shunt_guard_query -type shunt_hooks_query -type shunt_sets -type shunt_set_kind -type shunt_sets_query -type shunt_set_method -type shunt_word_value -type shunt_reason -type shunt_rpf -type shunt_peek -type shunt_kern_ctx -type shunt_word Guard ../../bpf/hook/guard.bpf.c

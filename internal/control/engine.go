@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/kstate"
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/synth"
+	"github.com/shuntnet/shunt/internal/tally"
+)
+
+const (
+	beatEvery      = 50 * time.Millisecond
+	reconcileEvery = time.Second
+	// WatchdogLimit is how long the data path trusts a silent daemon unless told otherwise.
+	WatchdogLimit = 400 * time.Millisecond
+)
+
+// silent are the parts that can change without an event; they are read once a second.
+const silent = kstate.XDP | kstate.Sockets | kstate.Netfilter | kstate.Sysctl
+
+// Options configure an Engine.
+type Options struct {
+	Namespace string // name for logs and status, "" for the one the process was started in
+	NetnsPath string // namespace to enter, "" for the current one
+	PinDir    string
+	Counts    string // file for what the fast path counted for rules, so that the next daemon goes on from there; "" for none
+	Policy    graph.Policy
+	Watchdog  time.Duration // how long the data path trusts a silent daemon, 0: WatchdogLimit
+	Tier      datapath.Tier // the only one to use, for tests; "": both
+	Once      bool          // apply once, take everything away again and return (for tests of set-up)
+	// Round is called on the loop's thread after each round, with its state or, where it failed, its error; it must not block. May be nil.
+	Round func(*State, error)
+	Log   *slog.Logger
+}
+
+// Engine drives one network namespace.
+type Engine struct {
+	opts   Options
+	log    *slog.Logger
+	policy atomic.Pointer[graph.Policy]
+	state  atomic.Pointer[State]
+	calls  chan func()
+	ready  chan struct{} // closed after the first round
+	ended  chan struct{} // closed when the loop is over or never came to be
+	end    func()
+
+	// Owned by the loop.
+	reader *kstate.Reader
+	data   *datapath.Datapath
+	detach bool
+	failed map[graph.Attachment]refusal
+	memo   graph.Memo
+
+	compiled  chan *graph.Compilation // from the goroutine that compiles
+	compiling bool
+	compilers sync.WaitGroup
+
+	tally  *tally.Tally
+	teller *teller
+	cookie uint64 // of the namespace
+}
+
+// State is what one round decided; immutable.
+type State struct {
+	Generation uint64
+	When       time.Time
+	Took       time.Duration // from the first event of the round to the plan in force
+	Stages     Stages
+	Parts      kstate.Parts
+	Policy     graph.Policy // that the round followed
+	Network    *model.Network
+	Graph      *graph.Graph
+	Plan       *synth.Plan
+	Failures   []datapath.Failure
+	Reader     kstate.Stats
+	Features   datapath.Features
+}
+
+// refusal is a failed attempt to attach.
+type refusal struct {
+	message string
+	when    time.Time
+}
+
+// retryRefused is when a refused attachment is tried again: drivers' reasons (channels, MTU, offloads) can go away without an event.
+const retryRefused = time.Minute
+
+// refused lists the attachments that were refused lately, of devices that are still there.
+func (e *Engine) refused(net *model.Network) map[graph.Attachment]string {
+	out := map[graph.Attachment]string{}
+	for at, r := range e.failed {
+		if net.Link(at.Index) == nil || time.Since(r.when) > retryRefused {
+			delete(e.failed, at)
+			continue
+		}
+		out[at] = r.message
+	}
+	return out
+}
+
+// Stages says where the time of a round went.
+type Stages struct{ Snapshot, Read, Decide, Apply time.Duration }
+
+// New prepares an engine; nothing is touched before Run.
+func New(o Options) *Engine {
+	if o.Watchdog == 0 {
+		o.Watchdog = WatchdogLimit
+	}
+	e := &Engine{opts: o, log: o.Log, calls: make(chan func(), 16), ready: make(chan struct{}), ended: make(chan struct{}), failed: map[graph.Attachment]refusal{}, compiled: make(chan *graph.Compilation, 1),
+		tally: tally.New()}
+	e.end = sync.OnceFunc(func() { close(e.ended) })
+	p := o.Policy
+	e.policy.Store(&p)
+	return e
+}
+
+// Namespace is the name under which the engine appears.
+func (e *Engine) Namespace() string { return e.opts.Namespace }
+
+// State is what the last round decided; nil before the first.
+func (e *Engine) State() *State { return e.state.Load() }
+
+// Ready is closed after the first round.
+func (e *Engine) Ready() <-chan struct{} { return e.ready }
+
+// Run works until the context ends. It must have a goroutine of its own; the OS thread is given up afterwards if it changed namespace.
+func (e *Engine) Run(ctx context.Context) error {
+	defer e.end()
+	runtime.LockOSThread()
+	if e.opts.NetnsPath != "" {
+		if err := enter(e.opts.NetnsPath); err != nil {
+			return err // the thread stays locked and ends with the goroutine
+		}
+	} else {
+		defer runtime.UnlockOSThread()
+	}
+	release, err := claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	if e.reader, err = kstate.Open(kstate.Options{IsOwn: e.own}); err != nil {
+		return fmt.Errorf("watching Linux: %w", err)
+	}
+	defer e.reader.Close()
+	defer e.compilers.Wait() // they wake the reader
+	if e.data, err = datapath.Open(datapath.Options{PinDir: e.opts.PinDir, Watchdog: e.opts.Watchdog, Tier: e.opts.Tier, Wake: e.reader.Wake, Log: e.log}); err != nil {
+		return fmt.Errorf("preparing the data path: %w", err)
+	}
+	defer e.close() // before the reader goes: nothing is forwarded that nobody watches
+	refresher, err := newRefresher(e.data, e.log)
+	if err != nil {
+		return err
+	}
+	defer refresher.close()
+	marker, err := newMarker(e.data, e.opts.NetnsPath, e.log)
+	if err != nil {
+		return err
+	}
+	defer marker.close()
+	if e.opts.Counts != "" {
+		if e.cookie, err = tally.Cookie(); err == nil {
+			err = e.tally.Load(e.opts.Counts, e.cookie)
+		}
+		if err != nil {
+			e.log.Warn("counters of rules begin anew", "err", err)
+		}
+	}
+	e.teller = newTeller(e)
+	defer e.teller.stop()
+	defer e.end() // before the reader goes, so that nobody wakes it any more
+	return e.loop(ctx, refresher)
+}
+
+func (e *Engine) close() {
+	e.last()
+	if !e.detach {
+		e.data.Close()
+		return
+	}
+	if err := tally.Remove(e.opts.Counts); err != nil {
+		e.log.Error("detaching", "err", err)
+	}
+	if err := e.data.Detach(); err != nil {
+		e.log.Error("detaching", "err", err)
+	}
+}
+
+// loop is the life of the engine: rounds, and what happens between them.
+func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
+	stopWake := context.AfterFunc(ctx, e.reader.Wake)
+	defer stopWake()
+	dirty, since := kstate.All, time.Now()
+	var beat, reconcile time.Time
+	for ctx.Err() == nil {
+		var worked time.Duration // in the round; a long one is no hold-up, and what happens meanwhile is drained below
+		if dirty != 0 {
+			started := time.Now()
+			again, err := e.round(dirty, since)
+			if err != nil {
+				e.log.Error("a round failed; everything goes to Linux until one succeeds", "err", err)
+				e.data.Pause()
+				e.told(nil, err)
+				e.serve()
+				time.Sleep(10 * time.Millisecond)
+				dirty = kstate.All
+				continue
+			}
+			dirty, worked = again, time.Since(started)
+			if e.opts.Once {
+				e.detach = true
+				return nil
+			}
+		}
+		now := time.Now()
+		if gap := now.Sub(beat); !beat.IsZero() && gap-worked > e.opts.Watchdog/2 {
+			// The data path may already have turned itself off. It may go on only after what happened meanwhile is taken in.
+			e.log.Warn("the daemon was held up", "for", gap)
+			e.data.Pause()
+			dirty = silent
+		} else if gap >= beatEvery {
+			if err := e.data.Beat(); err != nil {
+				return err
+			}
+			refresher.tick(now)
+		}
+		if now.Sub(beat) >= beatEvery {
+			beat = now
+		}
+		parts, err := e.reader.Wait(max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend())))
+		if err != nil {
+			return fmt.Errorf("waiting for events: %w", err)
+		}
+		dirty, since = dirty|parts|e.takeCompiled(), time.Now()
+		e.serve()
+		if since.Sub(reconcile) >= reconcileEvery {
+			reconcile = since
+			dirty |= silent
+			e.collect()
+			e.teller.tick()
+		}
+		if dirty == 0 && e.data.Stale() {
+			// A guard word changed and no event explains it, yet or ever. Routes have no guard word.
+			dirty = kstate.All &^ kstate.Routes
+		}
+	}
+	return nil
+}
+
+// round reads what is dirty and makes the data path follow. It returns what has changed by that very doing.
+func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts, err error) {
+	clock := time.Now()
+	lap := func() (d time.Duration) { d, clock = time.Since(clock), time.Now(); return d }
+	var stages Stages
+	snapshot, err := e.data.Snapshot(e.devices())
+	stages.Snapshot = lap()
+	if err != nil {
+		return 0, err
+	}
+	net, err := e.reader.Read(dirty)
+	if err != nil {
+		return 0, fmt.Errorf("reading Linux's configuration: %w", err)
+	}
+	snapshot.Remembered(&net.Routes)
+	stages.Read = lap()
+	policy := *e.policy.Load()
+	policy.Failed = e.refused(net)
+	policy.Kernel = e.data.Features().Kernel()
+	policy.Memo = &e.memo
+	e.memo.Apart = e.apart()
+	g := graph.Build(net, policy)
+	plan := synth.Build(net, g)
+	e.compile()
+	stages.Decide = lap()
+	if dirty&kstate.Netfilter != 0 && e.tally.Legacy() {
+		e.collect()
+	}
+	attached := e.data.Attachments()
+	failures, err := e.data.Apply(plan, &snapshot)
+	stages.Apply = lap()
+	if err != nil {
+		return 0, fmt.Errorf("applying the plan: %w", err)
+	}
+	if dirty&kstate.Netfilter != 0 {
+		e.tally.Follow(net.Filter, e.reader.LegacyTables())
+	}
+	if e.data.Attachments() > attached {
+		again = kstate.Links | kstate.XDP // some drivers send XDP frames only once they run a program
+	}
+	for _, f := range failures {
+		e.log.Error("a hook of a device stays empty", "ifindex", f.Index, "hook", f.Hook, "err", f.Err)
+		e.failed[graph.Attachment{Index: f.Index, Hook: f.Hook}] = refusal{f.Err.Error(), time.Now()}
+		again = kstate.Links // without it, perhaps by another hook
+	}
+	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,
+		Reader: e.reader.Stats(), Features: e.data.Features()})
+	return again, nil
+}
+
+func (e *Engine) publish(s *State) {
+	if old := e.state.Load(); old != nil {
+		s.Generation = old.Generation + 1
+	} else {
+		defer close(e.ready)
+	}
+	e.state.Store(s)
+	e.told(s, nil)
+}
+
+func (e *Engine) told(s *State, err error) {
+	if e.opts.Round != nil {
+		e.opts.Round(s, err)
+	}
+}
+
+// devices are those whose guard words are worth reading: the ones attached to in the last round.
+func (e *Engine) devices() (out []int) {
+	s := e.state.Load()
+	if s == nil {
+		return nil
+	}
+	for _, p := range s.Plan.Ports {
+		if len(p.Programs) > 0 {
+			out = append(out, p.Index)
+		}
+	}
+	return out
+}
+
+// own tells our programs from foreign ones.
+func (e *Engine) own(id uint32, _ string) bool { return e.data.Own(ebpf.ProgramID(id)) }
+
+// errStopped is what calls get after the loop has ended.
+var errStopped = errors.New("the daemon is stopping")
+
+// Do runs a function on the loop's thread, between rounds, where the data path may be used.
+func (e *Engine) Do(ctx context.Context, fn func(*datapath.Datapath) error) error {
+	done := make(chan error, 1)
+	select {
+	case <-e.ready:
+	case <-e.ended:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case e.calls <- func() { done <- fn(e.data) }:
+		e.reader.Wake()
+	case <-e.ended:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-e.ended:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serve runs what Do has queued.
+func (e *Engine) serve() {
+	for {
+		select {
+		case fn := <-e.calls:
+			fn()
+		default:
+			return
+		}
+	}
+}
+
+// SetPolicy replaces what the user asked for, and makes a round of it.
+func (e *Engine) SetPolicy(ctx context.Context, change func(*graph.Policy)) error {
+	return e.Do(ctx, func(*datapath.Datapath) error {
+		p := *e.policy.Load()
+		change(&p)
+		e.policy.Store(&p)
+		_, err := e.round(kstate.Links, time.Now())
+		return err
+	})
+}
+
+// DetachOnStop makes the end of Run remove everything from the kernel.
+func (e *Engine) DetachOnStop(ctx context.Context) error {
+	return e.Do(ctx, func(*datapath.Datapath) error { e.detach = true; return nil })
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// rig is a line of namespaces with an engine in the middle.
+type rig struct {
+	*testing.T
+	net    *lab.Net
+	engine *Engine
+	hook   graph.Hook
+	wire   *lab.Wire
+	sink   *lab.Capture
+	stop   func()
+}
+
+func newRig(t *testing.T, hook graph.Hook) *rig {
+	return newRigOn(t, lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(50), V6: lab.V6Prefixes(50), Receive: lab.ReceiveGRO}), hook)
+}
+
+func newRigOn(t *testing.T, n *lab.Net, hook graph.Hook) *rig {
+	r := &rig{T: t, net: n, hook: hook}
+	r.start(t.TempDir() + "/bpf")
+	var err error
+	if r.wire, err = n.Port(lab.Src, "tx").Wire(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.wire.Close() })
+	if r.sink, err = n.Port(lab.SinkNode, "rx").Capture(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.sink.Close() })
+	return r
+}
+
+// start runs an engine until stop is called, at the latest at the end of the test.
+func (r *rig) start(pins string) {
+	r.Helper()
+	r.engine = New(Options{
+		Namespace: "dut", NetnsPath: r.net.Node(lab.Dut).Path(), PinDir: pins,
+		Policy: graph.Policy{Hook: string(r.hook)}, Watchdog: watchdog, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	engine := r.engine
+	go func() { done <- engine.Run(ctx) }()
+	r.stop = func() {
+		engine.DetachOnStop(ctx)
+		cancel()
+		if err := <-done; err != nil {
+			r.Error(err)
+		}
+		r.stop = func() {}
+	}
+	r.Cleanup(func() { r.stop() })
+	select {
+	case <-r.engine.Ready():
+	case err := <-done:
+		done <- err
+		r.Fatal(err)
+	case <-time.After(time.Minute):
+		r.Fatal("the engine was not ready in a minute")
+	}
+}
+
+func (r *rig) exec(command string) {
+	r.Helper()
+	if err := r.net.Node(lab.Dut).Exec("%s", command); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// counters of the ingress port.
+func (r *rig) counters() (c [reason.Count]uint64) {
+	r.Helper()
+	err := r.engine.Do(context.Background(), func(d *datapath.Datapath) error {
+		got, ok, err := d.Counters(r.net.Port(lab.Dut, "in").Index, r.hook)
+		if !ok && err == nil {
+			err = fmt.Errorf("nothing is attached to dut/in at %s", r.hook)
+		}
+		for i := range got {
+			c[i] = got[i].Packets
+		}
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return c
+}
+
+// send sends one packet and says by which reason it left shunt and whether it arrived.
+func (r *rig) send(dst string) (reason.Code, bool) {
+	r.Helper()
+	before := r.counters()
+	if err := r.wire.Send(r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP("x")); err != nil {
+		r.Fatal(err)
+	}
+	got, err := r.sink.Take(1, 100*time.Millisecond)
+	if err != nil {
+		r.Fatal(err)
+	}
+	got = slices.DeleteFunc(got, func(f lab.Frame) bool { return lab.Noise(f.Data) })
+	after := r.counters()
+	for i := range after {
+		if after[i] > before[i] {
+			return reason.Code(i), len(got) > 0
+		}
+	}
+	return reason.Count, len(got) > 0
+}
+
+// leaves waits until a packet leaves by the reason; changes have seconds, so that a slow machine does not matter.
+func (r *rig) leaves(what, dst string, want reason.Code, arrives bool) {
+	r.Helper()
+	var got reason.Code
+	var arrived bool
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if got, arrived = r.send(dst); got == want && arrived == arrives {
+			return
+		}
+	}
+	name := "nothing"
+	if got < reason.Count {
+		name = got.String()
+	}
+	r.Errorf("%s: left by %s, arrived %v; want %s, %v", what, name, arrived, want, arrives)
+	s := r.engine.State()
+	r.Logf("failures %+v\nunknown %+v\nfaults %+v", s.Failures, s.Network.Unknown, s.Network.Faults)
+	for _, command := range []string{"ip neigh", "ip route get " + dst} {
+		out, err := r.net.Node(lab.Dut).Output("%s", command)
+		r.Logf("%s: %s %v", command, out, err)
+	}
+}
+
+func TestEngine(t *testing.T) {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		t.Run(string(hook), func(t *testing.T) { testEngine(t, hook) })
+	}
+}
+
+// testEngine changes Linux's configuration in all the ways that the router knows and watches where packets go.
+func testEngine(t *testing.T, hook graph.Hook) {
+	r := newRig(t, hook)
+	dst := lab.V4Prefixes(1).Host(3, 9).String()
+	r.leaves("a router", dst, reason.Fast, true)
+
+	r.exec("nft add table ip t")
+	r.exec("nft add chain ip t c { type filter hook forward priority 0 ; }")
+	r.leaves("an empty chain", dst, reason.Fast, true)
+	r.exec("nft add rule ip t c ip daddr " + dst + " drop")
+	r.leaves("a rule that drops", dst, reason.RuleDrop, false)
+	r.exec("nft flush chain ip t c")
+	r.exec("nft add rule ip t c ip daddr " + dst + " log")
+	r.leaves("a rule that only Linux can evaluate", dst, reason.NetfilterRule, true)
+	r.exec("nft delete table ip t")
+	r.leaves("no table any more", dst, reason.Fast, true)
+
+	r.exec("ip route add blackhole " + dst)
+	r.leaves("a blackhole route", dst, reason.Blackhole, false)
+	r.exec("ip route del blackhole " + dst)
+	r.exec("ip route add " + dst + " via 10.0.1.2 mtu 600")
+	r.leaves("a route with an mtu that fits", dst, reason.Fast, true)
+	r.exec("ip route del " + dst)
+
+	r.exec("sysctl -qw net.ipv4.conf.in.forwarding=0")
+	r.leaves("forwarding off", dst, reason.ForwardingOff, false)
+	r.exec("sysctl -qw net.ipv4.conf.in.forwarding=1")
+	r.leaves("forwarding on again", dst, reason.Fast, true)
+
+	r.exec("ip addr add 10.0.0.2/32 dev out")
+	r.leaves("the source is now ours", dst, reason.LocalSource, false)
+	r.exec("ip addr del 10.0.0.2/32 dev out")
+	r.leaves("the source is not ours any more", dst, reason.Fast, true)
+}
+
+// What the XDP path remembers of a route must end with the route, and with the neighbour's MAC.
+func TestRememberedRoutes(t *testing.T) {
+	t.Run("ip4", func(t *testing.T) {
+		testRemembered(t, "10.0.0.2", lab.V4Prefixes(1).Host(3, 9).String(), "10.0.1.2", "10.0.1.3")
+	})
+	t.Run("ip6", func(t *testing.T) {
+		testRemembered(t, "fd00:0:0:1::2", lab.V6Prefixes(1).Host(3, 9).String(), "fd00:0:0:2::2", "fd00:0:0:2::3")
+	})
+}
+
+func testRemembered(t *testing.T, src, dst, gateway, other string) {
+	r := newRig(t, graph.XDP)
+	frame := r.net.Port(lab.Src, "tx").Flow(src, dst).UDP("x")
+	mac := func() string {
+		if err := r.wire.Send(frame); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.sink.Wait(1, 3*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.sink.Take(0, 20*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = slices.DeleteFunc(got, func(f lab.Frame) bool { return lab.Noise(f.Data) })
+		if len(got) != 1 {
+			return fmt.Sprintf("%d frames", len(got))
+		}
+		return net.HardwareAddr(got[0].Data[:6]).String()
+	}
+	const first, second, third = "02:00:00:00:02:02", "02:00:00:00:aa:01", "02:00:00:00:aa:02"
+	const event = 50 * time.Millisecond // for an event's way to the daemon, on a busy machine
+	if got := []string{mac(), mac()}; got[0] != first || got[1] != first {
+		t.Fatalf("sent to %v, want %s twice", got, first)
+	}
+	r.exec("ip neigh replace " + gateway + " lladdr " + second + " dev out nud permanent")
+	time.Sleep(event)
+	if got := mac(); got != second {
+		t.Errorf("after the neighbour changed its MAC, sent to %s", got)
+	}
+	r.exec("ip neigh add " + other + " lladdr " + third + " dev out nud permanent")
+	time.Sleep(event)
+	mac()
+	r.exec("ip route add " + dst + " via " + other)
+	if got := mac(); got != third {
+		t.Errorf("the first packet after the route changed was sent to %s", got)
+	}
+	r.exec("ip route del " + dst)
+	time.Sleep(event)
+	if got := mac(); got != second {
+		t.Errorf("after the route went, sent to %s", got)
+	}
+	if c := r.counters(); c[reason.Fast] < 5 {
+		t.Errorf("only %d packets were fast", c[reason.Fast])
+	}
+}

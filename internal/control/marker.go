@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/datapath"
+)
+
+// marker tells Linux not to check the windows of TCP connections that the fast path is to carry: it will see a FIN after megabytes that
+// it has not seen, and would call it invalid. Only connections that the data path names are marked (an event listener would cost every
+// connection), each by itself; the sysctl that would do it for all is the user's. A mark stays for the connection's life.
+type marker struct {
+	netns string // path of the namespace, "" for the process's own
+	told  *datapath.Unmarked
+	conn  *netlink.Conn // opened with the first mark: to open it may load a module
+	log   *slog.Logger
+	done  chan struct{}
+}
+
+func newMarker(d *datapath.Datapath, netns string, log *slog.Logger) (*marker, error) {
+	told, err := d.Unmarked()
+	if err != nil {
+		return nil, err
+	}
+	m := &marker{netns: netns, told: told, log: log, done: make(chan struct{})}
+	go m.run()
+	return m, nil
+}
+
+func (m *marker) close() {
+	m.told.Close()
+	<-m.done
+}
+
+func (m *marker) run() {
+	defer close(m.done)
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
+	if m.netns != "" {
+		if err := enter(m.netns); err != nil {
+			m.log.Error("TCP connections that Linux tracks stay with it", "err", err)
+			return
+		}
+	}
+	defer func() {
+		if m.conn != nil {
+			m.conn.Close()
+		}
+	}()
+	for {
+		c, err := m.told.Next()
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err == nil {
+			err = m.mark(c)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) { // it may be gone by now
+			m.log.Debug("marking a TCP connection", "connection", c, "err", err)
+		}
+	}
+}
+
+// linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_tcp.h
+const (
+	ctNew = 1 << 8 // NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
+
+	ctTupleOrig = 1
+	ctProtoInfo = 4
+
+	ctTupleIP    = 1
+	ctTupleProto = 2
+
+	ctIPv4Src = 1
+	ctIPv4Dst = 2
+	ctIPv6Src = 3
+	ctIPv6Dst = 4
+
+	ctProtoNum     = 1
+	ctProtoSrcPort = 2
+	ctProtoDstPort = 3
+
+	ctProtoInfoTCP     = 1
+	ctTCPFlagsOriginal = 4
+	ctTCPFlagsReply    = 5
+
+	ctTCPBeLiberal          = 0x08
+	ctTCPDataUnacknowledged = 0x10
+)
+
+// mark sets the flag on both sides of a connection, and clears the one that something is unacknowledged, which would stay for ever since Linux
+// takes no notice of acknowledgements beyond the windows that it knows. Without NLM_F_CREATE nothing is made of one that is not there; either direction's addresses
+// find it.
+func (m *marker) mark(c datapath.Connection) error {
+	family, src, dst := byte(unix.AF_INET), uint16(ctIPv4Src), uint16(ctIPv4Dst)
+	if c.Src.Addr().Is6() {
+		family, src, dst = unix.AF_INET6, ctIPv6Src, ctIPv6Dst
+	}
+	liberal := []byte{ctTCPBeLiberal, ctTCPBeLiberal | ctTCPDataUnacknowledged} // value, mask
+	body, err := attributes(func(ae *netlink.AttributeEncoder) {
+		ae.Nested(ctTupleOrig, func(ae *netlink.AttributeEncoder) error {
+			ae.Nested(ctTupleIP, func(ae *netlink.AttributeEncoder) error {
+				ae.Bytes(src, c.Src.Addr().AsSlice())
+				ae.Bytes(dst, c.Dst.Addr().AsSlice())
+				return nil
+			})
+			ae.Nested(ctTupleProto, func(ae *netlink.AttributeEncoder) error {
+				ae.Uint8(ctProtoNum, unix.IPPROTO_TCP)
+				ae.Bytes(ctProtoSrcPort, []byte{byte(c.Src.Port() >> 8), byte(c.Src.Port())})
+				ae.Bytes(ctProtoDstPort, []byte{byte(c.Dst.Port() >> 8), byte(c.Dst.Port())})
+				return nil
+			})
+			return nil
+		})
+		ae.Nested(ctProtoInfo, func(ae *netlink.AttributeEncoder) error {
+			ae.Nested(ctProtoInfoTCP, func(ae *netlink.AttributeEncoder) error {
+				ae.Bytes(ctTCPFlagsOriginal, liberal)
+				ae.Bytes(ctTCPFlagsReply, liberal)
+				return nil
+			})
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if m.conn == nil {
+		if m.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
+			return fmt.Errorf("opening a netlink socket for connections: %w", err)
+		}
+	}
+	_, err = m.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: ctNew, Flags: netlink.Request | netlink.Acknowledge},
+		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, body...),
+	})
+	return err
+}
+
+func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	fill(ae)
+	b, err := ae.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encoding a message to connection tracking: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/datapath"
+)
+
+// enter moves the calling, locked thread into a network namespace.
+func enter(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening the network namespace %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("entering the network namespace %s (needs CAP_SYS_ADMIN): %w", path, err)
+	}
+	return nil
+}
+
+// ErrAnother is returned when a shunt already runs in the namespace.
+var ErrAnother = errors.New("another shunt runs in this network namespace; `shunt status` with its --runtime-dir shows it, `shunt stop` ends it")
+
+// claim makes sure that one shunt runs in the thread's network namespace. Abstract socket names belong to a network namespace and
+// vanish with their process, so neither a crash nor another runtime directory can fool this.
+func claim() (release func(), err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("claiming the network namespace: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@shunt"}); err != nil {
+		unix.Close(fd)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, ErrAnother
+		}
+		return nil, fmt.Errorf("claiming the network namespace: %w", err)
+	}
+	return func() { unix.Close(fd) }, nil
+}
+
+// Clear removes what a dead daemon left in a network namespace ("" for the process's), with its pins in a folder, and tells in words what that
+// was. It fails with ErrAnother where a daemon lives.
+func Clear(netnsPath, pinDir string) (removed []string, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
+		if netnsPath != "" {
+			if err = enter(netnsPath); err != nil {
+				return
+			}
+		}
+		var release func()
+		if release, err = claim(); err != nil {
+			return
+		}
+		defer release()
+		removed, err = datapath.Clear(pinDir)
+	}()
+	<-done
+	return removed, err
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Rules in every dialect are obeyed by packets that stay fast; those that meet what only Linux can evaluate leave, and no others.
+func TestRulesAreFastAndObeyed(t *testing.T) {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		t.Run(string(hook), func(t *testing.T) {
+			r := newRig(t, hook)
+			shell := func(script string) {
+				t.Helper()
+				if err := r.net.Node(lab.Dut).Shell(script); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := lab.V4Prefixes(50)
+			open, shut, half := all.Host(1, 9).String(), all.Host(2, 9).String(), all.Host(3, 9).String()
+			r.leaves("before", shut, reason.Fast, true)
+			for _, c := range []struct{ what, add, remove string }{
+				{"nft", "nft 'table inet f { set s { type ipv4_addr; elements = { SHUT } }; chain c { type filter hook forward priority 0; ip daddr @s drop; ip daddr HALF limit rate 1/second; }; }'", "nft flush ruleset"},
+				{"iptables-nft", "iptables-nft -A FORWARD -d SHUT -j DROP; iptables-nft -A FORWARD -d HALF -m statistic --mode random --probability 0.00001 -j DROP", "nft flush ruleset"},
+				{"iptables-legacy", "iptables-legacy -A FORWARD -d SHUT -j DROP; iptables-legacy -t mangle -A POSTROUTING -d HALF -m length --length 0:9 -m recent --name x --rcheck -j DROP; iptables-legacy -A FORWARD -d HALF -m limit --limit 9/s", "iptables-legacy -F"},
+			} {
+				shell(strings.NewReplacer("SHUT", shut, "HALF", half).Replace(c.add))
+				r.leaves(c.what+": dropped", shut, reason.RuleDrop, false)
+				r.leaves(c.what+": only Linux can tell", half, reason.NetfilterRule, true)
+				r.leaves(c.what+": accepted", open, reason.Fast, true)
+				shell(c.remove)
+				r.leaves(c.what+" gone", shut, reason.Fast, true)
+			}
+		})
+	}
+}
+
+// Beside thousands of rules a change of one is obeyed from the next packet on, be it that Linux obeys while the rules are compiled, and soon by the fast path itself; a
+// route that changes while they are compiled is followed in a round that does not wait for them.
+func TestManyRulesAreCompiledBehindTheLoop(t *testing.T) {
+	r := newRig(t, graph.XDP)
+	all := lab.V4Prefixes(50)
+	open, shut := all.Host(1, 9).String(), all.Host(2, 9).String()
+	script := func(count int) string {
+		var b strings.Builder
+		b.WriteString("flush ruleset\ntable ip t {\nchain live { }\nchain c { type filter hook forward priority 0; jump live\n")
+		for i := range count {
+			fmt.Fprintf(&b, "ip saddr 11.%d.%d.1 counter drop\n", i>>8, i&255)
+		}
+		return b.String() + "}\n}\n"
+	}
+	load := func(count int) {
+		t.Helper()
+		path := t.TempDir() + "/rules"
+		if err := os.WriteFile(path, []byte(script(count)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.exec("nft -f " + path)
+	}
+	load(10)
+	r.leaves("few rules", open, reason.Fast, true)
+	load(10_000)
+	was := r.engine.State().Generation
+	r.exec("ip addr add 192.0.2.1/32 dev out")
+	r.leaves("many rules", open, reason.Fast, true)
+	if s := r.engine.State(); s.Generation < was+2 {
+		t.Errorf("%d rounds for rules and an address", s.Generation-was)
+	}
+	for range 3 {
+		before := r.engine.State().Reader
+		r.exec("nft add rule ip t live ip daddr " + shut + " counter drop")
+		if _, arrived := r.send(shut); arrived {
+			t.Fatal("a packet passed by rules that were others already")
+		}
+		start := time.Now()
+		r.leaves("a rule more", shut, reason.RuleDrop, false)
+		t.Logf("one rule beside 10,000 is obeyed by the fast path within %s; %+v", time.Since(start), r.engine.State().Stages)
+		r.exec("nft flush chain ip t live")
+		r.leaves("a rule less", shut, reason.Fast, true)
+		if after := r.engine.State().Reader; after.RuleDumps != before.RuleDumps || after.RuleChanges < before.RuleChanges+2 {
+			t.Errorf("for one rule all were read: %+v after %+v", after, before)
+		}
+	}
+}

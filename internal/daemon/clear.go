@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/check"
+	"github.com/shuntnet/shunt/internal/control"
+	"github.com/shuntnet/shunt/internal/tally"
+)
+
+// Clear removes what a daemon that is gone left in the kernel and below its runtime directory, and tells in words what that was: attachments
+// of the process's network namespace and of those that the daemon served by name. It fails where a daemon lives.
+func Clear(runtimeDir string) (removed []string, err error) {
+	if err := check.Privileges(); err != nil {
+		return nil, err
+	}
+	did, err := control.Clear("", pinsOf(runtimeDir, ""))
+	removed = append(removed, did...)
+	if err != nil {
+		return removed, fmt.Errorf("clearing this network namespace: %w", err)
+	}
+	if err := tally.Remove(countsOf(runtimeDir, "")); err != nil {
+		return removed, err
+	}
+	for _, name := range namedIn(runtimeDir) {
+		path := filepath.Join(netnsDir, name)
+		if _, there := identify(path); !there {
+			path = "" // the namespace is gone with all that was in it; its pins are left
+		}
+		did, err := control.Clear(path, pinsOf(runtimeDir, name))
+		removed = append(removed, did...)
+		if err != nil {
+			return removed, fmt.Errorf("clearing the network namespace %s: %w", name, err)
+		}
+		if err := tally.Remove(countsOf(runtimeDir, name)); err != nil {
+			return removed, err
+		}
+	}
+	for _, path := range append(folders(runtimeDir), api.Socket(runtimeDir), runtimeDir) {
+		switch err := os.Remove(path); {
+		case err == nil:
+			removed = append(removed, path)
+		case path == runtimeDir && errors.Is(err, unix.ENOTEMPTY): // somebody else uses it as well
+		case !errors.Is(err, os.ErrNotExist):
+			return removed, fmt.Errorf("removing what shunt made: %w", err)
+		}
+	}
+	return removed, nil
+}
+
+// pinsOf is where the links of a namespace are pinned.
+func pinsOf(runtimeDir, netns string) string {
+	if netns == "" {
+		return filepath.Join(runtimeDir, "bpf")
+	}
+	return filepath.Join(runtimeDir, "netns", netns, "bpf")
+}
+
+// countsOf is where the fast path's part of the counters of a namespace's rules is kept.
+func countsOf(runtimeDir, netns string) string {
+	return filepath.Join(filepath.Dir(pinsOf(runtimeDir, netns)), "counts")
+}
+
+// folders are those that a daemon makes for the namespaces that it serves by name, in the order of their removal.
+func folders(runtimeDir string) (dirs []string) {
+	for _, name := range namedIn(runtimeDir) {
+		dirs = append(dirs, filepath.Join(runtimeDir, "netns", name))
+	}
+	return append(dirs, filepath.Join(runtimeDir, "netns"))
+}
+
+// namedIn lists the namespaces for which there is a folder. Names of namespaces themselves are files: below /run they lie in a "netns", too.
+func namedIn(runtimeDir string) (names []string) {
+	entries, err := os.ReadDir(filepath.Join(runtimeDir, "netns"))
+	if err != nil {
+		return nil // most likely not there
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/check"
+	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/graph"
+)
+
+// Options configure the daemon.
+type Options struct {
+	RuntimeDir string        // socket and pinned links
+	Policy     graph.Policy  // of every namespace
+	Netns      []string      // globs of names under /run/netns to serve as well; "all" means "*"
+	Once       bool          // set everything up, take it away again, and return
+	Metrics    string        // address for Prometheus, "" for none
+	Watchdog   time.Duration // how long the data path trusts a silent daemon
+	Tier       datapath.Tier // the only one to use, for tests
+	Version    string
+	Log        *slog.Logger
+	// Ready is called once everything is in place; with Once before it is taken away. May be nil.
+	Ready func(*api.Status)
+}
+
+// Daemon is a running `shunt run`.
+type Daemon struct {
+	Options
+	netnsDir string
+	server   *api.Server
+
+	mu      sync.Mutex
+	members map[string]*member // by name of the namespace, "" for the one that the daemon was started in
+	ending  bool
+
+	ctx    context.Context // ends when the daemon is asked to
+	stop   context.CancelFunc
+	awake  func()    // ends the low priority of the start
+	once   sync.Once // of shutdown
+	detach bool      // everything is to be removed; set by shutdown
+}
+
+// Run serves until the context ends or a client asks to stop.
+func Run(ctx context.Context, o Options) error {
+	if err := check.Requirements(); err != nil {
+		return err
+	}
+	if err := interfacesExist(o.Policy, len(o.Netns) > 0, o.Log); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.RuntimeDir, 0o755); err != nil {
+		return fmt.Errorf("making the runtime directory: %w", err)
+	}
+	d := &Daemon{Options: o, netnsDir: netnsDir, members: map[string]*member{}}
+	d.ctx, d.stop = context.WithCancel(ctx)
+	defer d.stop()
+
+	var err error
+	if d.server, err = api.Listen(api.Socket(o.RuntimeDir), o.Log); err != nil {
+		return err
+	}
+	d.server.Serve(context.WithoutCancel(ctx), d.handle)
+	d.awake = sync.OnceFunc(stepAside())
+	defer d.awake()
+	err = d.serve()
+	d.shutdown(o.Once)
+	d.server.Close()
+	return err
+}
+
+// serve starts everything and waits for the end.
+func (d *Daemon) serve() error {
+	if d.Metrics != "" && !d.Once {
+		close, err := d.serveMetrics()
+		if err != nil {
+			return err
+		}
+		defer close()
+	}
+	own, err := d.start("", "", nil)
+	if err != nil {
+		return err
+	}
+	if err := own.untilReady(d.ctx); err != nil {
+		return stopped(d.ctx, err)
+	}
+	d.awake()
+	d.Log.Info("ready", "version", d.Version, "runtime-dir", d.RuntimeDir)
+	if d.Once {
+		return d.announce()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if len(d.Netns) > 0 {
+		wg.Go(func() { d.watchNetns(d.ctx) })
+	}
+	wg.Go(func() { d.keepSystemd(d.ctx) })
+	if err := d.announce(); err != nil {
+		return err
+	}
+	select {
+	case <-d.ctx.Done():
+		return nil
+	case <-own.done:
+		return stopped(d.ctx, own.err)
+	}
+}
+
+// stopped is nil where an engine ended because it was asked to.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// announce tells the caller what is in place.
+func (d *Daemon) announce() error {
+	if d.Ready == nil {
+		return nil
+	}
+	s, err := d.status(d.ctx, "")
+	if err != nil {
+		return err
+	}
+	d.Ready(s)
+	return nil
+}
+
+// shutdown ends all members and takes away the socket, once; every caller waits for it. Whoever asked is answered after it.
+func (d *Daemon) shutdown(detach bool) {
+	d.once.Do(func() {
+		d.detach = detach
+		d.stop()
+		systemd(sd.SdNotifyStopping)
+		d.mu.Lock()
+		d.ending = true
+		d.mu.Unlock()
+		var wg sync.WaitGroup
+		for _, m := range d.served() {
+			wg.Go(func() { m.end(detach) })
+		}
+		wg.Wait()
+		d.server.StopListening()
+		if detach {
+			d.removeFolders()
+		}
+		d.Log.Info("stopped", "detached", detach)
+	})
+}
+
+// removeFolders deletes what this daemon made in the file system, as far as it is empty.
+func (d *Daemon) removeFolders() {
+	for _, dir := range append(folders(d.RuntimeDir), d.RuntimeDir) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			d.Log.Warn("removing what shunt made", "err", err)
+		}
+	}
+}
+
+// served are the members, by name.
+func (d *Daemon) served() []*member {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*member, 0, len(d.members))
+	for _, m := range d.members {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b *member) int {
+		if a.name < b.name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}

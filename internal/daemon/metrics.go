@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/shuntnet/shunt/internal/api"
+)
+
+const scrapeLimit = 5 * time.Second
+
+// serveMetrics answers Prometheus on the address; close ends it.
+func (d *Daemon) serveMetrics() (close func(), err error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{d})
+	l, err := net.Listen("tcp", d.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("listening for metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: logger{d}}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: scrapeLimit}
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.Log.Error("serving metrics", "err", err)
+		}
+	}()
+	d.Log.Info("serving metrics", "address", l.Addr())
+	return func() { server.Close() }, nil
+}
+
+type logger struct{ *Daemon }
+
+func (l logger) Println(v ...any) { l.Log.Error("serving metrics", "err", fmt.Sprint(v...)) }
+
+// collector reads everything when it is asked; nothing is kept between scrapes.
+type collector struct{ *Daemon }
+
+var (
+	packetsDesc = prometheus.NewDesc("shunt_packets_total",
+		"Packets by the way they left shunt: reason fast was forwarded, any other went to Linux. See docs/reasons.md.", []string{"netns", "interface", "hook", "reason"}, nil)
+	stateDesc    = prometheus.NewDesc("shunt_interface_fast", "1 where both families are fast, 0.5 where some is, 0 where all goes to Linux.", []string{"netns", "interface"}, nil)
+	readyDesc    = prometheus.NewDesc("shunt_ready", "1 once the namespace is served, 0 before and after a failure.", []string{"netns"}, nil)
+	roundsDesc   = prometheus.NewDesc("shunt_rounds_total", "Rounds of reading, deciding and applying.", []string{"netns"}, nil)
+	failuresDesc = prometheus.NewDesc("shunt_failed_rounds_total", "Rounds that failed; everything went to Linux until the next.", []string{"netns"}, nil)
+	eventsDesc   = prometheus.NewDesc("shunt_events_total", "Messages from the kernel.", []string{"netns"}, nil)
+	resyncsDesc  = prometheus.NewDesc("shunt_resyncs_total", "Times that messages from the kernel were lost and everything was read again.", []string{"netns"}, nil)
+	changeDesc   = prometheus.NewDesc("shunt_last_change_seconds", "How long the last change took from its first event to its effect.", []string{"netns"}, nil)
+	watchdogDesc = prometheus.NewDesc("shunt_watchdog_limit_seconds", "How long the data path trusts a silent daemon.", []string{"netns"}, nil)
+)
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{packetsDesc, stateDesc, readyDesc, roundsDesc, failuresDesc, eventsDesc, resyncsDesc, changeDesc, watchdogDesc} {
+		ch <- d
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	for _, m := range c.served() {
+		s, err := c.status(ctx, m.name)
+		if err != nil || !s.Ready {
+			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, 0, m.name)
+			continue
+		}
+		c.namespace(ch, m.name, s)
+	}
+}
+
+func (c collector) namespace(ch chan<- prometheus.Metric, netns string, s *api.Status) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{netns}, labels...)...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{netns}, labels...)...)
+	}
+	gauge(readyDesc, 1)
+	counter(roundsDesc, s.Sync.Rounds)
+	counter(failuresDesc, s.Sync.Failures)
+	counter(eventsDesc, s.Sync.Events)
+	counter(resyncsDesc, s.Sync.Resyncs)
+	gauge(changeDesc, s.Sync.LastChangeMS/1000)
+	gauge(watchdogDesc, float64(s.Sync.WatchdogMS)/1000)
+	for _, i := range s.Interfaces {
+		gauge(stateDesc, map[string]float64{api.StateFast: 1, api.StatePartial: 0.5}[i.State], i.Name)
+		for hook, p := range i.Hooks {
+			counter(packetsDesc, p.Fast, i.Name, hook, "fast")
+			for reason, n := range p.Slow {
+				counter(packetsDesc, n, i.Name, hook, reason)
+			}
+		}
+	}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// starting is the nice value until the first programs are in place. Until then Linux forwards, and needs the CPU that folding and
+// verifying would take from it: receive queues of a few hundred packets run over within milliseconds.
+const starting = 19
+
+// stepAside lowers the priority of the whole process; back restores it. Without the right to restore it nothing is done.
+//
+// Priorities belong to threads, and new threads take theirs from the one that starts them.
+func stepAside() (back func()) {
+	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return func() {}
+	}
+	nice := 20 - before // the system call gives 20 less the nice value
+	if nice >= starting || !mayRaise(nice) {
+		return func() {}
+	}
+	everyThread(starting)
+	return func() { everyThread(nice) }
+}
+
+// mayRaise says whether a thread that was lowered could come back to a nice value: with CAP_SYS_NICE, or by RLIMIT_NICE.
+func mayRaise(nice int) bool {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NICE, &limit); err == nil && limit.Cur >= uint64(20-nice) {
+		return true
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_NICE) != 0
+}
+
+// everyThread sets the nice value of all threads. One that starts meanwhile may be missed by the first look, not by the second.
+func everyThread(nice int) {
+	for range 2 {
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return
+		}
+		for _, t := range tasks {
+			if tid, err := strconv.Atoi(t.Name()); err == nil {
+				unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // a thread that has just ended has none
+			}
+		}
+	}
+}

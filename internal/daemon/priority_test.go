@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Every thread steps aside and comes back.
+func TestStepAside(t *testing.T) {
+	nices := func() map[int]bool {
+		seen := map[int]bool{}
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil {
+				seen[20-p] = true
+			}
+		}
+		return seen
+	}
+	before := nices()
+	if len(before) != 1 || before[starting] || !mayRaise(0) {
+		t.Skipf("this process may not change its priority, or has several (nice %v)", before)
+	}
+	back := stepAside()
+	if now := nices(); len(now) != 1 || !now[starting] {
+		t.Errorf("while starting: nice %v, want %d", now, starting)
+	}
+	back()
+	if now := nices(); len(now) != 1 || now[starting] {
+		t.Errorf("afterwards: nice %v, want %v", now, before)
+	}
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+// behind is the work that no change waits for: loading the generic programs, specialising for ports that run in the generic tier, and waiting
+// for packets to be through. One goroutine does it at a time, on a thread of low priority; what it found is taken in by Tend, on the
+// data path's own thread.
+type behind struct {
+	wake  func() // makes the loop call Tend
+	turns atomic.Uint64
+	wg    sync.WaitGroup
+
+	mu    sync.Mutex
+	busy  bool
+	found []func()
+}
+
+const (
+	// settled is how long nothing may have changed before programs are specialised: changes come in crowds, and each would make the work for the
+	// one before it useless.
+	settled = 40 * time.Millisecond
+	// aside is the nice value of work behind the loop. Not the lowest: the Go runtime stops the world now and then, and has to wait for this thread too.
+	aside = 10
+)
+
+// never is the answer of Tend when it waits for nothing.
+const never = time.Duration(math.MaxInt64)
+
+// start runs work on a thread of its own, which ends with it.
+func (b *behind) start(work func()) {
+	b.mu.Lock()
+	b.busy = true
+	b.mu.Unlock()
+	b.wg.Add(1)
+	go func() {
+		defer b.wg.Done()
+		runtime.LockOSThread()
+		unix.Setpriority(unix.PRIO_PROCESS, 0, aside)
+		work()
+		b.mu.Lock()
+		b.busy = false
+		b.mu.Unlock()
+		b.wake()
+	}()
+}
+
+// tell hands a result to Tend.
+func (b *behind) tell(f func()) {
+	b.mu.Lock()
+	b.found = append(b.found, f)
+	b.mu.Unlock()
+	b.wake()
+}
+
+// results are what was told since the last call.
+func (b *behind) results() (found []func(), busy bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found, b.found = b.found, nil
+	return found, b.busy
+}
+
+// end waits for the work under way, and takes in what it found.
+func (b *behind) end() {
+	b.turns.Add(1)
+	b.wg.Wait()
+	found, _ := b.results()
+	for _, f := range found {
+		f()
+	}
+}
+
+// Tend takes in what was done behind the loop and starts what is next. It returns after which time it wants to be called again.
+func (d *Datapath) Tend() time.Duration {
+	found, busy := d.behind.results()
+	for _, f := range found {
+		f()
+	}
+	if busy || d.tier == Specialised {
+		return never
+	}
+	if variant, missing := d.missing(); missing {
+		fixed := d.generic.fixed
+		d.behind.start(func() {
+			prog, err := d.generic.load(variant, fixed)
+			d.behind.tell(func() { d.generic.loaded(variant, fixed, prog, err) })
+		})
+		return never
+	}
+	if e := d.errand(); e != nil {
+		d.behind.start(func() {
+			err := e.run(d.generic.objects)
+			d.behind.tell(func() { d.done(e, err) })
+		})
+		return never
+	}
+	if !d.waiting() {
+		return never
+	}
+	if wait := settled - time.Since(d.unsettled); wait > 0 {
+		return wait
+	}
+	jobs, turn := d.lasting(), d.behind.turns.Load()
+	d.behind.start(func() {
+		for _, j := range jobs {
+			if d.behind.turns.Load() == turn {
+				j.prog, j.err = d.objects.load(j.variant(), j.want.config, j.stats)
+			}
+			d.behind.tell(func() { d.specialised(j) })
+		}
+	})
+	return never
+}
+
+// missing is a generic program that a port could use.
+func (d *Datapath) missing() (graph.Hook, bool) {
+	for key, a := range d.ports {
+		if v := a.variant(key.hook); d.generic.missing(v) {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// waiting says whether the generic program serves a port that could have its own.
+func (d *Datapath) waiting() bool {
+	for _, a := range d.ports {
+		if a.waiting() && d.tier != Generic {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *attachment) waiting() bool { return a.generic && a.refused != a.key }
+
+// Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way.
+func (d *Datapath) Settled() bool {
+	d.behind.mu.Lock()
+	defer d.behind.mu.Unlock()
+	return !d.behind.busy && len(d.behind.found) == 0 && !d.waiting()
+}
+
+// lasting are the programs to be made for ports that the generic one serves.
+func (d *Datapath) lasting() (jobs []*job) {
+	for key, a := range d.ports {
+		if !a.waiting() {
+			continue
+		}
+		stats, err := a.stats.Clone()
+		if err != nil {
+			a.refused = a.key
+			d.log.Warn("a port stays with the generic program", "ifindex", key.index, "hook", key.hook, "err", err)
+			continue
+		}
+		jobs = append(jobs, &job{key: key, want: a.key, counters: counters{stats: stats}, port: a})
+	}
+	return jobs
+}
+
+// specialised puts a program in place that was made for a port, if it is still what is wanted; if not, it may be wanted again.
+func (d *Datapath) specialised(j *job) {
+	j.stats.Close()
+	a := j.port
+	switch {
+	case j.prog == nil && j.err == nil: // not begun: something else had changed
+	case j.err != nil:
+		a.refused = j.want
+		d.log.Warn("a port stays with the generic program", "ifindex", j.key.index, "hook", j.key.hook, "err", j.err)
+	case d.ports[j.key] == a && a.generic && a.key == j.want:
+		if j.err = a.swap(j.prog, j.want); j.err != nil {
+			j.prog.Close()
+			a.refused = j.want
+			d.log.Warn("a port stays with the generic program", "ifindex", j.key.index, "hook", j.key.hook, "err", j.err)
+		}
+	case d.ports[j.key] == a && a.key != j.want:
+		a.keep(j.prog, j.want)
+	default:
+		j.prog.Close()
+	}
+}
+
+// errand is what the maps of the generic tier need from time to time, most of it waiting for packets to be through.
+type errand struct {
+	register []counters // into port_stats
+	ports    []hookKey  // whose counters these are, as far as they are a port's
+	of       []*attachment
+	forget   []uint64
+	recycle  []counters
+}
+
+// errand gathers what there is to do; nil is nothing.
+func (d *Datapath) errand() *errand {
+	g := d.generic
+	if len(g.programs) == 0 || g.broken {
+		return nil
+	}
+	e := &errand{forget: g.old, recycle: g.released}
+	add := func(stats *ebpf.Map, err error) bool {
+		if err != nil || g.places+1 == portSlots {
+			return false
+		}
+		g.places++
+		e.register = append(e.register, counters{stats, g.places})
+		return true
+	}
+	for key, a := range d.ports {
+		if a.place == 0 && add(a.stats.Clone()) {
+			e.ports, e.of = append(e.ports, key), append(e.of, a)
+		}
+	}
+	for n := len(g.spare) + len(g.released); n < spares && add(g.objects.newStats()); n++ {
+	}
+	if len(e.register)+len(e.forget)+len(e.recycle) == 0 {
+		return nil
+	}
+	g.old, g.released = nil, nil
+	return e
+}
+
+// run does it. Any goroutine may call it.
+func (e *errand) run(o *objects) error {
+	for _, c := range e.register {
+		if err := o.maps["port_stats"].Put(c.place, c.stats); err != nil {
+			return fmt.Errorf("registering counters: %w", err)
+		}
+	}
+	if len(e.forget)+len(e.recycle) == 0 {
+		return nil
+	}
+	// The kernel returns from a change of a map of maps when every program that may have seen the old entry has ended.
+	if err := o.maps["port_stats"].Put(uint32(0), o.nobody); err != nil {
+		return fmt.Errorf("waiting for packets: %w", err)
+	}
+	var errs []error
+	for _, number := range e.forget {
+		errs = append(errs, o.maps["configs"].Delete(number))
+	}
+	for _, c := range e.recycle {
+		errs = append(errs, clearStats(c.stats))
+	}
+	return errors.Join(errs...)
+}
+
+// done takes an errand's result in.
+func (d *Datapath) done(e *errand, err error) {
+	g := d.generic
+	if err != nil {
+		g.broken = true
+		d.log.Warn("changes of structure wait for programs to be loaded from now on", "err", err)
+	}
+	for i, c := range e.register {
+		switch {
+		case err != nil:
+			c.stats.Close()
+		case i >= len(e.of):
+			g.spare = append(g.spare, c)
+		case d.ports[e.ports[i]] == e.of[i]:
+			e.of[i].place = c.place
+			c.stats.Close() // the port has it
+		default:
+			g.released = append(g.released, c)
+		}
+	}
+	g.spare = append(g.spare, e.recycle...)
+}
+
+// onlyGeneric has the generic programs that a plan's ports need before they need them, where they are all that is to run.
+func (d *Datapath) onlyGeneric(plan *synth.Plan) error {
+	if d.tier != Generic {
+		return nil
+	}
+	for _, port := range plan.Ports {
+		for i := range port.Programs {
+			key := hookKey{port.Index, port.Programs[i].Hook}
+			variant := key.hook
+			if a := d.ports[key]; a != nil {
+				variant = a.variant(key.hook)
+			}
+			if !d.generic.missing(variant) {
+				continue
+			}
+			prog, err := d.generic.load(variant, d.generic.fixed)
+			if err != nil {
+				return err
+			}
+			d.generic.loaded(variant, d.generic.fixed, prog, nil)
+		}
+	}
+	return nil
+}
+
+// newCounters are for a port that is new.
+func (d *Datapath) newCounters() (counters, error) {
+	if d.tier == Generic && len(d.generic.spare) == 0 {
+		if e := d.errand(); e != nil {
+			d.done(e, e.run(d.objects))
+		}
+	}
+	return d.generic.take()
+}
+
+func clearStats(m *ebpf.Map) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("counting CPUs: %w", err)
+	}
+	zero := make([]bpfobj.Count, cpus)
+	for code := range uint32(reason.Count) {
+		if err := m.Put(code, zero); err != nil {
+			return fmt.Errorf("clearing counters: %w", err)
+		}
+	}
+	return nil
+}

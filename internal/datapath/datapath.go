@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+// Options configure a Datapath.
+type Options struct {
+	PinDir   string        // folder for pinned links, on a BPF file system that is mounted if need be
+	Watchdog time.Duration // without a Beat for this long, everything goes to Linux
+	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised
+	Wake     func()        // called from any goroutine when Tend has something to do; may be nil
+	Log      *slog.Logger
+}
+
+// Datapath is what shunt has in the kernel for one network namespace.
+type Datapath struct {
+	log             *slog.Logger
+	pins            pins
+	objects         *objects
+	features        Features
+	watchdogJiffies uint64
+	ports           map[hookKey]*attachment
+	retired         map[hookKey]Counts // of attachments that are gone while their device is there
+	tables          synth.Tables
+	rules           ruleStore
+	slots           map[synth.Word]uint16
+	wanted          [guardSlots]uint64 // by slot, as programs have it
+	epochMu         sync.Mutex
+	epoch           uint64
+	forgot          time.Time   // when the last round ended what is remembered
+	changed         bool        // the round has changed something
+	lives           map[int]int // by ifindex: the device that attachments and tables speak of
+	attachXDP       func(link.XDPOptions) (link.Link, error)
+	neighSeen       uint64 // stamp up to which used neighbours were reported
+	neighNewest     uint64 // the newest stamp at the last report
+	tier            Tier
+	generic         *generic
+	behind          behind
+	unsettled       time.Time // when a port last changed to another configuration in the generic tier
+}
+
+type hookKey struct {
+	index int
+	hook  graph.Hook
+}
+
+// programKey identifies a program: two equal keys need no new program.
+type programKey struct {
+	config bpfobj.Config
+	loaded bool
+	linear bool // see attachment
+}
+
+// Failure is a device at which something could not be put in place; everything there goes to Linux.
+type Failure struct {
+	Index int
+	Hook  graph.Hook
+	Err   error
+}
+
+// Open probes the kernel, makes the shared maps, and adopts what an earlier daemon left attached.
+func Open(o Options) (*Datapath, error) {
+	kernel, err := kernelTypes()
+	if err != nil {
+		return nil, err
+	}
+	objects, err := loadObjects(o.Log, kernel)
+	if err != nil {
+		return nil, err
+	}
+	d := &Datapath{
+		log: o.Log, objects: objects, ports: map[hookKey]*attachment{}, retired: map[hookKey]Counts{},
+		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, attachXDP: link.AttachXDP, lives: map[int]int{}, tier: o.Tier,
+	}
+	if d.features, err = probe(objects, kernel); err != nil {
+		objects.close()
+		return nil, err
+	}
+	if d.generic, err = newGeneric(objects, d.features); err != nil {
+		objects.close()
+		return nil, err
+	}
+	if d.behind.wake = o.Wake; o.Wake == nil {
+		d.behind.wake = func() {}
+	}
+	d.watchdogJiffies = d.features.jiffies(o.Watchdog)
+	if d.pins, err = openPins(o.PinDir); err != nil {
+		objects.close()
+		return nil, err
+	}
+	if err := errors.Join(d.adopt(), d.adoptClsact()); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, d.Beat()
+}
+
+// Features tells what the probes found.
+func (d *Datapath) Features() Features { return d.features }
+
+// Apply brings the kernel from what it has to the plan. The snapshot must be older than the reading that the plan came from. Failures
+// of single devices are returned and leave those devices to Linux; an error means that the shared tables are in doubt, and then
+// nothing is forwarded until an Apply succeeds.
+func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
+	d.changed = d.Stale()
+	d.replaced(plan)
+	d.fit(plan.Routes4)
+	if err := d.stricter(&plan.Tables); err != nil {
+		return nil, d.stop(err)
+	}
+	if d.changed {
+		d.Forget() // with a route it is remembered that an interface may be entered
+	}
+	if err := d.prepareRules(&plan.Rules); err != nil {
+		return nil, d.stop(err)
+	}
+	d.fix()
+	if err := d.onlyGeneric(plan); err != nil {
+		return nil, d.stop(err)
+	}
+	jobs := d.jobs(plan, s)
+	if err := d.installRules(&plan.Rules); err != nil {
+		return nil, d.stop(err)
+	}
+	var failures []Failure
+	d.load(jobs)
+	wanted := map[hookKey]bool{}
+	for _, j := range jobs {
+		err := j.err
+		if err == nil && j.prog != nil {
+			d.changed = true
+			err = d.install(j)
+		}
+		if err != nil {
+			failures = append(failures, Failure{j.key.index, j.key.hook, err})
+		}
+		wanted[j.key] = err == nil
+	}
+	for key, a := range d.ports {
+		if !wanted[key] {
+			d.changed = d.changed || a.prog != nil
+			if err := d.release(key, a, plan); err != nil {
+				failures = append(failures, Failure{key.index, key.hook, err})
+			}
+		}
+	}
+	maps.DeleteFunc(d.retired, func(key hookKey, _ Counts) bool { return !plan.Has(key.index) })
+	if err := d.relax(&plan.Tables); err != nil {
+		return failures, d.stop(err)
+	}
+	d.commit(s)
+	return failures, nil
+}
+
+// replaced forgets what belonged to devices that are gone and whose numbers were given again, all between two plans: the kernel took
+// programs and entries of the device map away with them.
+func (d *Datapath) replaced(plan *synth.Plan) {
+	for _, p := range plan.Ports {
+		if d.lives[p.Index] == p.Life {
+			continue
+		}
+		d.lives[p.Index] = p.Life
+		for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+			key := hookKey{p.Index, hook}
+			delete(d.retired, key)
+			if a := d.ports[key]; a != nil {
+				if err := d.drop(key, a); err != nil {
+					d.log.Debug("letting go of a device that is gone", "ifindex", p.Index, "hook", hook, "err", err)
+				}
+			}
+		}
+		for out, port := range d.tables.TxXDP {
+			if port == uint32(p.Index) {
+				d.objects.maps["tx_xdp"].Delete(out) // most likely gone already
+				delete(d.tables.TxXDP, out)
+			}
+		}
+	}
+}
+
+// job is one program of a plan on its way into the kernel.
+type job struct {
+	key      hookKey
+	want     programKey
+	counters               // the attachment's, or new ones; without them what runs is what is wanted
+	prog     *ebpf.Program // to be put in place, once loaded
+	number   uint64        // of the configuration, where prog is the generic program
+	port     *attachment   // for work behind the loop: what it is done for
+	err      error
+}
+
+// variant is the program to specialise: the hook's, or its form for drivers without frags.
+func (j *job) variant() graph.Hook {
+	if j.want.linear {
+		return linearXDP
+	}
+	return j.key.hook
+}
+
+// jobs finds out which programs have to be loaded. Where a program that runs must be replaced, all are switched off at once until the plan
+// is in place: loading takes milliseconds, and a change that takes a right from packets should not have to wait for it.
+func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
+	for _, port := range plan.Ports {
+		for i := range port.Programs {
+			p := &port.Programs[i]
+			j := &job{key: hookKey{port.Index, p.Hook}, want: programKey{config: p.Config, loaded: true}}
+			jobs = append(jobs, j)
+			if j.err = d.resolve(&j.want.config, p.Words, s); j.err != nil {
+				continue
+			}
+			if a := d.ports[j.key]; a == nil {
+				j.counters, j.err = d.newCounters()
+			} else if j.want.linear = a.linear; a.key != j.want {
+				j.counters, j.prog = a.counters, a.take(j.want)
+				if a.prog != nil {
+					d.store(offStale, 1)
+				}
+			}
+			if j.stats != nil {
+				d.behind.turns.Add(1)
+				if j.prog == nil && d.tier != Specialised {
+					d.generic.offer(j)
+				}
+			}
+		}
+	}
+	return jobs
+}
+
+// discard gives back what a job that failed had got.
+func (j *job) discard() {
+	if j.number == 0 && j.prog != nil {
+		j.prog.Close()
+	}
+}
+
+// load specialises and loads what is missing, several at a time.
+func (d *Datapath) load(jobs []*job) {
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, j := range jobs {
+		if j.stats == nil || j.prog != nil || j.err != nil {
+			continue
+		}
+		wg.Add(1)
+		limit <- struct{}{}
+		go func() {
+			defer func() { <-limit; wg.Done() }()
+			j.prog, j.err = d.objects.load(j.variant(), j.want.config, j.stats)
+		}()
+	}
+	wg.Wait()
+}
+
+// install makes a device run a loaded program, attaching first if need be.
+func (d *Datapath) install(j *job) error {
+	if j.number != 0 {
+		d.generic.point(j.key, j.number)
+		d.unsettled = time.Now()
+	}
+	a := d.ports[j.key]
+	if a == nil {
+		var err error
+		if a, err = d.attach(j); err != nil {
+			j.discard()
+			d.generic.leave(j.key, j.counters)
+			return err
+		}
+		a.counters = j.counters
+		d.ports[j.key] = a
+		if a.slot == nil {
+			a.prog, a.key, a.generic = j.prog, j.want, j.number != 0
+			return nil
+		}
+		if a.linear {
+			if err := d.reloadLinear(j); err != nil {
+				return err
+			}
+		}
+	}
+	put := a.swap
+	if j.number != 0 {
+		put = a.join
+	}
+	if err := put(j.prog, j.want); err != nil {
+		j.discard()
+		return err
+	}
+	return nil
+}
+
+// reloadLinear replaces a loaded program by its form for a driver that, as only attaching told, refuses frags.
+func (d *Datapath) reloadLinear(j *job) (err error) {
+	j.discard()
+	j.want.linear = true
+	if j.number != 0 {
+		if d.generic.fits(linearXDP) {
+			j.prog = d.generic.programs[linearXDP]
+			return nil
+		}
+		j.number = 0
+	}
+	j.prog, err = d.objects.load(j.variant(), j.want.config, j.stats)
+	return err
+}
+
+// attach takes hold of a hook: with a stub, or at tcx with the program itself.
+func (d *Datapath) attach(j *job) (*attachment, error) {
+	switch {
+	case j.key.hook == graph.XDP:
+		return d.attachStub(j.key.index)
+	case d.features.TCX:
+		return d.attachTCX(j.key.index, j.prog)
+	}
+	return d.attachClsact(j.key.index)
+}
+
+// lingering is how long a tcx link stays with a program that passes everything, before it is detached. Attaching and detaching hold RTNL for
+// milliseconds, and a device that goes down often comes up again.
+const lingering = 10 * time.Second
+
+// release stops a program. A stub stays attached while its device exists and shunt runs, since detaching can lose packets; a tcx link goes
+// after a while. A device that is down has nothing to lose, and Linux takes none with a program into a bond that has one: there the XDP
+// stub goes as well.
+func (d *Datapath) release(key hookKey, a *attachment, plan *synth.Plan) error {
+	down := slices.ContainsFunc(plan.Ports, func(p synth.Port) bool { return p.Index == key.index && p.Down })
+	if plan.Has(key.index) && (a.slot != nil || a.unused() < lingering) && !(down && key.hook == graph.XDP) {
+		return a.empty(d.objects.pass)
+	}
+	d.retire(key, a)
+	return d.drop(key, a)
+}
+
+// drop takes a hook of a device out of the kernel.
+func (d *Datapath) drop(key hookKey, a *attachment) error {
+	delete(d.ports, key)
+	err := a.remove()
+	d.generic.leave(key, a.counters)
+	return err
+}
+
+// stop turns every program off after a failure that leaves the tables in doubt.
+func (d *Datapath) stop(cause error) error {
+	d.store(offStale, 1)
+	return cause
+}
+
+// Attachments counts the hooks that are held. Attaching changes what drivers can do, so a reader looks again when it grows.
+func (d *Datapath) Attachments() int { return len(d.ports) }
+
+// Unkeep lets go of everything that is kept for configurations that come back, so that the next change pays what a new one costs.
+func (d *Datapath) Unkeep() {
+	for _, a := range d.ports {
+		a.forget()
+	}
+	d.objects.mu.Lock()
+	defer d.objects.mu.Unlock()
+	clear(d.objects.folded)
+}
+
+// Pause turns every program off until the next Apply.
+func (d *Datapath) Pause() { d.store(offStale, 1) }
+
+// Programs lists what is loaded: attached device, hook, program (nil while its slot is empty).
+func (d *Datapath) Programs(visit func(index int, hook graph.Hook, prog *ebpf.Program)) {
+	for key, a := range d.ports {
+		visit(key.index, key.hook, a.prog)
+	}
+}
+
+// NoGeneric says why there is no generic tier, "" if there is one or will be.
+func (d *Datapath) NoGeneric() string {
+	switch g := d.generic; {
+	case d.tier == Specialised:
+		return "switched off"
+	case g.broken:
+		return "its maps could not be kept up"
+	default:
+		for _, err := range g.failed {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// Tier says which sort of program runs at a hook, "" if none does.
+func (d *Datapath) Tier(index int, hook graph.Hook) Tier {
+	switch a := d.ports[hookKey{index, hook}]; {
+	case a == nil || a.prog == nil:
+		return ""
+	case a.generic:
+		return Generic
+	}
+	return Specialised
+}
+
+// Own says whether a program is one of ours in this namespace.
+func (d *Datapath) Own(id ebpf.ProgramID) bool {
+	for _, a := range d.ports {
+		if a.programID() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Close lets go: XDP stubs stay attached with empty slots, TC links are detached. Nothing is forwarded by shunt afterwards.
+func (d *Datapath) Close() {
+	d.Pause() // nobody keeps the programs true while work behind the loop ends
+	d.behind.end()
+	for _, a := range d.ports {
+		if err := a.empty(d.objects.pass); err != nil {
+			d.log.Error("letting go of a device", "err", err)
+		}
+		a.close()
+		a.stats.Close()
+	}
+	d.generic.close()
+	d.objects.close()
+}
+
+// Detach removes everything that Close would leave, and the folder of pins.
+func (d *Datapath) Detach() error {
+	d.Pause()
+	d.behind.end()
+	var errs []error
+	for _, a := range d.ports {
+		errs = append(errs, a.remove())
+		a.stats.Close()
+	}
+	d.generic.close()
+	d.objects.close()
+	return errors.Join(append(errs, d.pins.remove())...)
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+)
+
+// Tier says which sort of program runs at a hook.
+type Tier string
+
+const (
+	Specialised Tier = "specialised" // made for the port's configuration
+	Generic     Tier = "generic"     // serves every port and finds the configuration in a map
+)
+
+// generic is the tier in which a change of structure needs no load: programs compiled from the same nodes, loaded once, that find a port's
+// configuration in maps (bpf/include/port.h). They cost more per packet, so a port stays with one only until the program that is made for its
+// configuration has been loaded behind it (behind.go).
+//
+// Invariant: a configuration is complete before a port's number says it; it is deleted, and counters are given to another port, only after every
+// packet that may have seen the number is through.
+type generic struct {
+	objects  *objects
+	fixed    bpfobj.Config                // what is the same for every port, the shape of rules and the sizes of maps included
+	programs map[graph.Hook]*ebpf.Program // by variant, see genericOf
+	made     map[graph.Hook]bpfobj.Config // what is fixed in them, or was in an attempt that failed
+	failed   map[graph.Hook]error         // those that could not be had, and why
+	outworn  []*ebpf.Program              // made for an earlier shape of rules; ports may still run them
+	numbers  *ebpf.Memory                 // port_config
+	last     uint64                       // number given last
+	owners   map[uint32]int               // ifindex by place in port_config
+	places   uint32                       // given so far, of port_stats
+	spare    []counters                   // zero and registered
+	old      []uint64                     // configurations that no new packet meets
+	released []counters                   // of ports that are gone
+	broken   bool                         // its maps could not be kept up: nothing new is offered
+}
+
+// counters are a port's, at one hook.
+type counters struct {
+	stats *ebpf.Map
+	place uint32 // in port_stats; 0 while generic programs cannot count there
+}
+
+const (
+	portSlots = 4096 // SHUNT_PORT_SLOTS
+	spares    = 4    // counters that are kept ready for new ports
+)
+
+// genericOf is the generic program that fits where a variant of a hook's program does.
+var genericOf = map[graph.Hook]graph.Hook{graph.XDP: genericXDP, linearXDP: genericLinearXDP, graph.TC: genericTC}
+
+func newGeneric(o *objects, f Features) (*generic, error) {
+	g := &generic{objects: o, programs: map[graph.Hook]*ebpf.Program{}, made: map[graph.Hook]bpfobj.Config{}, failed: map[graph.Hook]error{}, owners: map[uint32]int{}}
+	g.fixed = bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, SkipNeigh: flag(f.SkipNeigh), SkbBorn: flag(f.VethSKB)}
+	var err error
+	if g.numbers, err = o.maps["port_config"].Memory(); err != nil {
+		return nil, fmt.Errorf("mapping port_config: %w", err)
+	}
+	return g, nil
+}
+
+// fix notes what a plan asks for that is fixed in the generic programs. It only grows, so that a change back costs nothing.
+func (d *Datapath) fix() {
+	fixed := &d.generic.fixed
+	d.rules.configure(fixed)
+	fixed.Lines4 = d.objects.lines4
+}
+
+// fits says whether there is a program for a variant that has what is fixed now.
+func (g *generic) fits(variant graph.Hook) bool {
+	return g.programs[variant] != nil && g.made[variant] == g.fixed
+}
+
+// missing says whether there may yet be one.
+func (g *generic) missing(variant graph.Hook) bool {
+	made, tried := g.made[variant]
+	return !tried || made != g.fixed
+}
+
+// load makes the generic program for a variant. It may be called from any goroutine.
+func (g *generic) load(variant graph.Hook, fixed bpfobj.Config) (*ebpf.Program, error) {
+	return g.objects.load(genericOf[variant], fixed, nil)
+}
+
+// loaded takes in what load gave.
+func (g *generic) loaded(variant graph.Hook, fixed bpfobj.Config, prog *ebpf.Program, err error) {
+	if old := g.programs[variant]; old != nil {
+		g.outworn = append(g.outworn, old)
+	}
+	g.made[variant] = fixed
+	delete(g.programs, variant)
+	delete(g.failed, variant)
+	if err != nil {
+		g.failed[variant] = err
+		g.objects.log.Warn("every change of structure waits for a program to be loaded: this kernel does not take the generic one", "hook", variant, "err", err)
+		return
+	}
+	g.programs[variant] = prog
+}
+
+// offer makes a job's configuration ready for the generic program, where that can serve it. Nothing is in force before point.
+func (g *generic) offer(j *job) {
+	// With the lookup of connections the generic program is more than the verifier takes.
+	if !g.fits(j.variant()) || g.broken || j.place == 0 || j.want.config.Lower != 0 || j.want.config.Track != 0 {
+		return
+	}
+	if owner, taken := g.owners[j.key.place()]; taken && owner != j.key.index {
+		return // a port with the same low bits
+	}
+	c := j.want.config
+	c.Counters = j.place
+	number, err := g.write(&c)
+	if err != nil {
+		g.objects.log.Warn("a change waits for its program to be loaded", "ifindex", j.key.index, "hook", j.key.hook, "err", err)
+		return
+	}
+	j.prog, j.number = g.programs[j.variant()], number
+}
+
+// write makes a configuration known under a number of its own.
+func (g *generic) write(c *bpfobj.Config) (uint64, error) {
+	value := make([]byte, binary.Size(c))
+	if _, err := binary.Encode(value, binary.NativeEndian, c); err != nil {
+		return 0, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	if err := g.objects.maps["configs"].Update(g.last+1, value, ebpf.UpdateNoExist); err != nil {
+		return 0, fmt.Errorf("writing a configuration: %w", err)
+	}
+	g.last++
+	return g.last, nil
+}
+
+// point says which configuration the next packets of a port meet in the generic program; number 0 gives its place up.
+func (g *generic) point(key hookKey, number uint64) {
+	var b [8]byte
+	at := 8 * int64(key.place())
+	g.numbers.ReadAt(b[:], at) //nolint: here and below the offset is inside by construction
+	if was := binary.NativeEndian.Uint64(b[:]); was != 0 {
+		g.old = append(g.old, was)
+	}
+	binary.NativeEndian.PutUint64(b[:], number)
+	g.numbers.WriteAt(b[:], at)
+	if g.owners[key.place()] = key.index; number == 0 {
+		delete(g.owners, key.place())
+	}
+}
+
+// leave lets go of what belongs to a port that is gone.
+func (g *generic) leave(key hookKey, c counters) {
+	if g.owners[key.place()] == key.index {
+		g.point(key, 0)
+	}
+	if c.place != 0 {
+		g.released = append(g.released, c)
+	} else if c.stats != nil {
+		c.stats.Close()
+	}
+}
+
+// take gives counters to a new port: registered ones, if there are any.
+func (g *generic) take() (counters, error) {
+	if n := len(g.spare); n > 0 {
+		c := g.spare[n-1]
+		g.spare = g.spare[:n-1]
+		return c, nil
+	}
+	stats, err := g.objects.newStats()
+	return counters{stats: stats}, err
+}
+
+// place is where port_config has the number of a port's configuration.
+func (k hookKey) place() uint32 {
+	place := uint32(k.index) % portSlots * 2
+	if k.hook == graph.TC {
+		place++
+	}
+	return place
+}
+
+func (g *generic) close() {
+	for _, p := range slices.AppendSeq(g.outworn, maps.Values(g.programs)) {
+		p.Close()
+	}
+	for _, c := range append(g.spare, g.released...) {
+		c.stats.Close()
+	}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+)
+
+const (
+	liveMap  = ".data.live"
+	statsMap = "stats"
+	rodata   = ".rodata"
+	rulesMap = ".data.rules"
+	countMap = "rule_counts"
+)
+
+// linearXDP stands for the XDP program without frames in several buffers, for drivers that refuse those. What a stub's slot takes must be of
+// the stub's own sort (owner check of the PROG_ARRAY).
+const linearXDP graph.Hook = "xdp-linear"
+
+// The programs of the generic tier.
+const (
+	genericXDP       graph.Hook = "xdp-generic"
+	genericLinearXDP graph.Hook = "xdp-linear-generic"
+	genericTC        graph.Hook = "tc-generic"
+)
+
+// objects are the compiled programs as specifications, and the maps that all programs of the namespace share.
+type objects struct {
+	programs             map[graph.Hook]*ebpf.ProgramSpec
+	stubs                *ebpf.CollectionSpec
+	rodata               *ebpf.MapSpec
+	stats                *ebpf.MapSpec
+	ruleData, ruleCounts *ebpf.MapSpec        // made as large as rules need, see ruleStore
+	maps                 map[string]*ebpf.Map // shared, by the name that programs refer to
+	live                 *ebpf.Memory         // struct shunt_live
+	guard                *ebpf.Program
+	unbound              *ebpf.ProgramSpec // guard, not yet tied to a kernel
+	rebound              bool
+	triedConntrack       bool // whether connections can be looked up was tried with the module in place
+	beat                 *ebpf.Program
+	sets                 *ebpf.Program // finds the namespace's ipsets
+	lines4               uint32        // size of the memory of IPv4 lookups, see remember.go
+	pass                 *ebpf.Program // at TC, passes everything to Linux
+	nobody               *ebpf.Map     // counters of packets that the generic programs find no port for
+	log                  *slog.Logger
+
+	mu     sync.Mutex
+	folded map[foldKey]asm.Instructions // specialised programs, for when a configuration comes back
+}
+
+type foldKey struct {
+	hook   graph.Hook
+	config bpfobj.Config
+}
+
+// maxFolded bounds the memory of the above: a program takes about 60 KiB.
+const maxFolded = 64
+
+func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
+	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, triedConntrack: conntrackLive()}
+	specs, err := o.tie(kernel)
+	if err != nil {
+		return nil, err
+	}
+	if o.stubs, err = bpfobj.LoadStub(); err != nil {
+		return nil, fmt.Errorf("reading the stub object: %w", err)
+	}
+	guard, err := bpfobj.LoadGuard()
+	if err != nil {
+		return nil, fmt.Errorf("reading the guard object: %w", err)
+	}
+	xdp := specs[0]
+	o.rodata, o.stats, o.ruleData, o.ruleCounts = xdp.Maps[rodata], xdp.Maps[statsMap], xdp.Maps[rulesMap], xdp.Maps[countMap]
+
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting CPUs: %w", err)
+	}
+	for _, spec := range specs {
+		for name, m := range spec.Maps {
+			if name == rodata || name == statsMap || name == rulesMap || name == countMap || o.maps[name] != nil {
+				continue
+			}
+			if name == liveMap {
+				m.Flags |= unix.BPF_F_MMAPABLE
+			}
+			if perCPU := map[string]uint32{destsMap: minLines4, hopsMap: hopSlots}[name]; perCPU > 0 {
+				m.MaxEntries = perCPU * uint32(cpus)
+			}
+			if o.maps[name], err = ebpf.NewMap(m); err != nil {
+				o.close()
+				return nil, fmt.Errorf("creating map %s: %w", name, err)
+			}
+		}
+	}
+	if o.nobody, err = o.newStats(); err != nil {
+		o.close()
+		return nil, err
+	}
+	if o.live, err = o.maps[liveMap].Memory(); err != nil {
+		o.close()
+		return nil, fmt.Errorf("mapping %s: %w", liveMap, err)
+	}
+	o.unbound = guard.Programs["shunt_guard"]
+	if o.guard, err = o.bind(o.unbound, kernel); err != nil {
+		o.close()
+		return nil, err
+	}
+	if o.beat, err = o.bind(guard.Programs["shunt_beat"], kernel); err != nil {
+		o.close()
+		return nil, err
+	}
+	if o.sets, err = o.bind(guard.Programs["shunt_find_sets"], kernel); err != nil {
+		o.close()
+		return nil, err
+	}
+	if o.pass, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "shunt_pass", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}}); err != nil { // TCX_NEXT
+		o.close()
+		return nil, fmt.Errorf("loading the program that passes everything: %w", err)
+	}
+	return o, nil
+}
+
+// tie reads the programs and ties them to the kernel. The first of the objects is XDP's.
+func (o *objects) tie(kernel []*btf.Spec) (specs []*ebpf.CollectionSpec, err error) {
+	programs := map[graph.Hook]*ebpf.ProgramSpec{}
+	for _, object := range []struct {
+		hook graph.Hook
+		name string
+		read func() (*ebpf.CollectionSpec, error)
+	}{
+		{graph.XDP, "shunt_xdp", bpfobj.LoadXDP}, {graph.TC, "shunt_tc", bpfobj.LoadTC},
+		{genericXDP, "shunt_xdp", bpfobj.LoadXDPGeneric}, {genericTC, "shunt_tc", bpfobj.LoadTCGeneric},
+	} {
+		spec, err := object.read()
+		if err != nil {
+			return nil, fmt.Errorf("reading the %s object: %w", object.hook, err)
+		}
+		prog := spec.Programs[object.name]
+		if prog.Instructions, err = resolve(prog.Instructions, kernel); err != nil {
+			return nil, err
+		}
+		programs[object.hook] = prog
+		specs = append(specs, spec)
+	}
+	for linear, frags := range map[graph.Hook]graph.Hook{linearXDP: graph.XDP, genericLinearXDP: genericXDP} {
+		programs[linear] = programs[frags].Copy()
+		programs[linear].Flags &^= unix.BPF_F_XDP_HAS_FRAGS
+	}
+	o.programs, o.folded = programs, map[foldKey]asm.Instructions{}
+	return specs, nil
+}
+
+// bind loads one of the programs that the daemon runs for itself.
+func (o *objects) bind(spec *ebpf.ProgramSpec, kernel []*btf.Spec) (_ *ebpf.Program, err error) {
+	p := spec.Copy()
+	if p.Instructions, err = resolve(p.Instructions, kernel); err != nil {
+		return nil, err
+	}
+	if err := associate(p, map[string]*ebpf.Map{liveMap: o.maps[liveMap]}); err != nil {
+		return nil, err
+	}
+	prog, err := ebpf.NewProgram(p)
+	if err != nil {
+		return nil, fmt.Errorf("loading program %s: %w", spec.Name, err)
+	}
+	return prog, nil
+}
+
+// rebind ties the guard program to the kernel once more when legacy tables have come since, with the module that knows their layout. It says
+// whether it did.
+func (o *objects) rebind() bool {
+	if o.rebound || unix.Access("/sys/kernel/btf/"+legacyModule, unix.R_OK) != nil {
+		return false
+	}
+	o.rebound = true
+	kernel, err := kernelTypes()
+	if err == nil {
+		var guard *ebpf.Program
+		if guard, err = o.bind(o.unbound, kernel); err == nil {
+			o.guard.Close()
+			o.guard = guard
+			return true
+		}
+	}
+	o.log.Warn("rules in legacy tables are noticed by events alone", "err", err)
+	return false
+}
+
+// conntrackLive says whether connection tracking is there as a module, and ready.
+func conntrackLive() bool {
+	state, err := os.ReadFile("/sys/module/" + conntrackModule + "/initstate")
+	return err == nil && strings.TrimSpace(string(state)) == "live"
+}
+
+// meetConntrack takes the lookup of connections up where the module has come since the programs were tied to the kernel: their types and the
+// functions that find them are its own. A kernel that has it built in had it then.
+func (d *Datapath) meetConntrack() {
+	if d.features.Conntrack || d.objects.triedConntrack || !conntrackLive() {
+		return
+	}
+	d.objects.triedConntrack = true
+	kernel, err := kernelTypes()
+	if err == nil {
+		d.behind.end() // nobody else uses the programs
+		_, err = d.objects.tie(kernel)
+	}
+	if err != nil {
+		d.log.Warn("packets of tracked connections go to Linux", "err", err)
+		return
+	}
+	d.features.Conntrack = looksUpConnections(d.objects, d.features)
+}
+
+// associate binds the map loads of a program to maps.
+func associate(spec *ebpf.ProgramSpec, maps map[string]*ebpf.Map) error {
+	for i := range spec.Instructions {
+		ins := &spec.Instructions[i]
+		if !ins.IsLoadFromMap() || ins.Map() != nil {
+			continue
+		}
+		m := maps[ins.Reference()]
+		if m == nil {
+			return fmt.Errorf("program %s refers to map %q, which nobody made", spec.Name, ins.Reference())
+		}
+		if err := ins.AssociateMap(m); err != nil {
+			return fmt.Errorf("binding map %s in program %s: %w", ins.Reference(), spec.Name, err)
+		}
+	}
+	return nil
+}
+
+func (o *objects) newStats() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(o.stats)
+	if err != nil {
+		return nil, fmt.Errorf("creating counters: %w", err)
+	}
+	return m, nil
+}
+
+func (o *objects) close() {
+	for _, m := range o.maps { // those of rules too
+		m.Close()
+	}
+	for _, p := range []*ebpf.Program{o.guard, o.beat, o.sets, o.pass} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	if o.nobody != nil {
+		o.nobody.Close()
+	}
+}

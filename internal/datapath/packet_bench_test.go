@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"log/slog"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+// A packetCase is a router with traffic whose cost per packet is of interest.
+type packetCase struct {
+	name   string
+	routes int
+	v6     bool
+	flows  int // 0: one for each route
+	shape  func(*graph.Graph)
+	want   reason.Code
+}
+
+// only4 leaves IPv6 to Linux, as on a router that forwards IPv4 alone.
+func only4(g *graph.Graph) {
+	for i := range g.Ports {
+		g.Ports[i].Inputs[0].IP6 = graph.Path{Why: []graph.Why{{Reason: reason.ForwardingOff}}}
+	}
+}
+
+// closed keeps the fast path out of the interface that the traffic leaves by.
+func closed(g *graph.Graph) {
+	e := &g.Egress[len(g.Egress)-1]
+	e.XDP, e.TC = []graph.Why{{Reason: reason.Excluded}}, []graph.Why{{Reason: reason.Excluded}}
+}
+
+func strict(g *graph.Graph) {
+	path := &g.Ports[0].Inputs[0].IP4
+	path.Nodes = append(path.Nodes, graph.Node{Kind: graph.NodeRPFilter, Params: map[string]string{"mode": "strict"}})
+}
+
+// Tables of more routes than the CPU's caches hold are asked for with SHUNT_BENCH_ROUTES=all.
+func packetCases() []packetCase {
+	list := []packetCase{
+		{"ip4", 50, false, 0, nil, reason.Fast},
+		{"ip4-alone", 50, false, 0, only4, reason.Fast},
+		{"ip4-strict", 50, false, 0, strict, reason.Fast},
+		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast},
+		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow},
+		{"ip6", 50, true, 0, nil, reason.Fast},
+		{"ip4-10k-routes", 10_000, false, 0, nil, reason.Fast},
+	}
+	if os.Getenv("SHUNT_BENCH_ROUTES") == "all" {
+		list = append(list, packetCase{"ip4-100k-routes", 100_000, false, 0, nil, reason.Fast}, packetCase{"ip4-1M-routes", 1 << 20, false, 0, nil, reason.Fast})
+	}
+	return list
+}
+
+// fed is one case at one hook, ready to run.
+type fed struct {
+	name          string
+	prog, nothing *ebpf.Program
+	feeder        *lab.Feeder
+	ns            *lab.NS
+	index         int
+	passes        uint32
+	best, base    float64
+}
+
+func (f *fed) run(packets int) error {
+	return f.ns.Do(func() error {
+		base, _, err := f.feeder.Run(f.nothing, f.index, packets)
+		if err != nil {
+			return err
+		}
+		ns, _, err := f.feeder.Run(f.prog, f.index, packets)
+		f.best, f.base = min(f.best, ns), min(f.base, base)
+		return err
+	})
+}
+
+// BenchmarkPacket gives the programs' own time per packet in test runs: caches warm but for the routes, no device, no redirect. All cases
+// take turns, and the smallest of each is kept, so that what else the machine does matters little.
+func BenchmarkPacket(b *testing.B) {
+	var list []*fed
+	for _, c := range packetCases() {
+		list = append(list, feed(b, c, graph.XDP), feed(b, c, graph.TC))
+	}
+	const packets = 20_000
+	for range 15 {
+		for _, f := range list {
+			if err := f.run(packets); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for _, f := range list {
+		b.Run(f.name, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(f.best-f.base, "ns/packet")
+		})
+	}
+}
+
+// feed builds a case's router and checks that its packets go where the case says.
+func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
+	n := lab.BuildLineT(b, lab.LineOptions{V6: lab.V6Prefixes(50), Receive: lab.ReceiveGRO})
+	ns, in := n.Node(lab.Dut), n.Port(lab.Dut, "in")
+	if err := ns.ChangeRoutes(lab.V4Prefixes(c.routes), "10.0.1.2", true); err != nil {
+		b.Fatal(err)
+	}
+	f := &fed{name: string(hook) + "/" + c.name, ns: ns, index: in.Index, best: math.Inf(1), base: math.Inf(1)}
+	traffic := n.Port(lab.Src, "tx").Traffic("10.0.0.2", lab.V4Prefixes(c.routes))
+	if c.v6 {
+		traffic = n.Port(lab.Src, "tx").Traffic("fd00:0:0:1::2", lab.V6Prefixes(50))
+	}
+	traffic.Flows = c.flows
+	pins := b.TempDir() + "/bpf"
+	err := ns.Do(func() error {
+		d, err := Open(Options{PinDir: pins, Watchdog: time.Hour, Log: slog.Default()})
+		if err != nil {
+			return err
+		}
+		b.Cleanup(func() { ns.Do(d.Detach) })
+		net, g := handmade(n, hook)
+		for i := range net.Links {
+			net.Links[i].Kind = "" // a test run has nothing of veth's to look at
+		}
+		if c.shape != nil {
+			c.shape(g)
+		}
+		net.Routes.Count4 = c.routes
+		plan := synth.Build(net, g)
+		devices := []int{in.Index, n.Port(lab.Dut, "out").Index}
+		s, err := d.Snapshot(devices)
+		if err != nil {
+			return err
+		}
+		failures, err := d.Apply(plan, &s)
+		if err != nil || len(failures) > 0 {
+			b.Fatal(err, failures)
+		}
+		f.prog = d.ports[hookKey{in.Index, hook}].prog
+		spec := d.objects.programs[hook].Copy()
+		if f.feeder, err = traffic.Feeder(spec.Type, spec.AttachType); err != nil {
+			return err
+		}
+		b.Cleanup(func() { f.feeder.Close() })
+		spec.Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}
+		if f.nothing, err = ebpf.NewProgram(spec); err != nil {
+			return err
+		}
+		b.Cleanup(func() { f.nothing.Close() })
+		if _, _, err := f.feeder.Run(f.prog, in.Index, 100); err != nil {
+			return err
+		}
+		counts, _, err := d.Counters(in.Index, hook)
+		if counts[c.want].Packets != 100 {
+			b.Fatalf("%s: of 100 packets %d left by %s", f.name, counts[c.want].Packets, c.want)
+		}
+		_, _, err = f.feeder.Run(f.prog, in.Index, 4*c.routes) // so that what is remembered is
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return f
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// Features is what the running kernel offers beyond Linux 6.1, found by trying, not by version.
+type Features struct {
+	Peek        uint8 `json:"-"`            // how programs can watch kernel words, bpfobj.Peek*
+	Ctx         uint8 `json:"-"`            // how programs see their device's namespace, bpfobj.Ctx*
+	KernCtx     bool  `json:"kern_ctx"`     // bpf_cast_to_kern_ctx, 6.2
+	VethSKB     bool  `json:"veth_skb"`     // struct veth_xdp_buff, 6.3
+	SkipNeigh   bool  `json:"skip_neigh"`   // BPF_FIB_LOOKUP_SKIP_NEIGH, 6.3
+	TCX         bool  `json:"tcx"`          // 6.6
+	FibMark     bool  `json:"fib_mark"`     // BPF_FIB_LOOKUP_MARK, 6.10
+	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
+	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded; 6.12 can, Debian's 6.1 cannot
+	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
+	HZ          int   `json:"hz"`
+}
+
+// jiffies rounds a duration up.
+func (f Features) jiffies(d time.Duration) uint64 {
+	return uint64((d*time.Duration(f.HZ) + time.Second - 1) / time.Second)
+}
+
+// probe finds out. Missing features are not errors.
+func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
+	f.KernCtx = hasFunc(kernel[0], "bpf_cast_to_kern_ctx")
+	f.VethSKB = f.KernCtx && hasStruct(kernel, "veth_xdp_buff")
+	f.SkipNeigh = fibFlag(1 << 2)
+	f.FibMark = fibFlag(1 << 5)
+	f.XDPFeatures = hasEnum(kernel[0], "netdev_xdp_act")
+	f.TCX = haveTCX()
+	if f.HZ, err = hz(); err != nil {
+		return f, err
+	}
+	f.Peek = peekMode(o, hasFunc(kernel[0], "bpf_rdonly_cast"))
+	switch {
+	case f.KernCtx:
+		f.Ctx = bpfobj.CtxCast
+	case f.Peek == bpfobj.PeekProbe && loads(o, bpfobj.Config{Peek: f.Peek, KernCtx: bpfobj.CtxProbe}):
+		f.Ctx = bpfobj.CtxProbe
+	}
+	f.Conntrack = looksUpConnections(o, f)
+	f.Sets = asksSets(o, f) == nil
+	return f, nil
+}
+
+// Probe finds out without leaving anything behind.
+func Probe() (f Features, err error) {
+	kernel, err := kernelTypes()
+	if err != nil {
+		return f, err
+	}
+	objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel)
+	if err != nil {
+		return f, err
+	}
+	defer objects.close()
+	return probe(objects, kernel)
+}
+
+// ProbeGeneric tries the programs of the generic tier, without leaving anything behind.
+func ProbeGeneric() error {
+	kernel, err := kernelTypes()
+	if err != nil {
+		return err
+	}
+	objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel)
+	if err != nil {
+		return err
+	}
+	defer objects.close()
+	f, err := probe(objects, kernel)
+	if err != nil {
+		return err
+	}
+	g, err := newGeneric(objects, f)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	for _, variant := range []graph.Hook{graph.XDP, graph.TC} {
+		prog, err := g.load(variant, g.fixed)
+		if err != nil {
+			return err
+		}
+		prog.Close()
+	}
+	return nil
+}
+
+// Guard says how programs notice changes by themselves.
+func (f Features) Guard() string {
+	switch f.Peek {
+	case bpfobj.PeekCast:
+		return "live, by bpf_rdonly_cast"
+	case bpfobj.PeekProbe:
+		return "live, by bpf_probe_read_kernel"
+	}
+	return "off"
+}
+
+// Kernel is what the graph's decisions depend on.
+func (f Features) Kernel() graph.Kernel {
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, Sets: f.Sets, Rules: true}
+}
+
+func hasFunc(spec *btf.Spec, name string) bool {
+	var fn *btf.Func
+	return spec.TypeByName(name, &fn) == nil
+}
+
+func hasEnum(spec *btf.Spec, name string) bool {
+	var t *btf.Enum
+	return spec.TypeByName(name, &t) == nil
+}
+
+func hasStruct(specs []*btf.Spec, name string) bool {
+	return slices.ContainsFunc(specs, func(s *btf.Spec) bool {
+		var t *btf.Struct
+		return s.TypeByName(name, &t) == nil
+	})
+}
+
+// fibFlag asks the route lookup for a flag on the loopback device; kernels that do not know a flag answer EINVAL.
+func fibFlag(flag int32) bool {
+	const size = 64 // struct bpf_fib_lookup
+	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R0, 0)}
+	for off := int16(-size); off < 0; off += 8 {
+		insns = append(insns, asm.StoreMem(asm.RFP, off, asm.R0, asm.DWord))
+	}
+	insns = append(insns,
+		asm.StoreImm(asm.RFP, -size, 2, asm.Byte), // AF_INET
+		asm.StoreImm(asm.RFP, -size+8, 1, asm.Word),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -size),
+		asm.Mov.Imm(asm.R3, size), asm.Mov.Imm(asm.R4, flag), asm.FnFibLookup.Call(), asm.Return(),
+	)
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: insns, License: "GPL"})
+	if err != nil {
+		return false
+	}
+	defer prog.Close()
+	const einval = ^uint32(22) + 1
+	ret, _, err := prog.Test(make([]byte, 64))
+	return err == nil && ret != einval
+}
+
+func haveTCX() bool {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", AttachType: ebpf.AttachTCXIngress,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		return false
+	}
+	defer prog.Close()
+	return tcxQuery() == nil
+}
+
+// peekMode tries the real program with each way of watching, best first.
+func peekMode(o *objects, cast bool) uint8 {
+	try := func(mode uint8) bool {
+		c := bpfobj.Config{Peek: mode, Guards: 1}
+		c.Guard[0].Width = 8
+		return loads(o, c)
+	}
+	if cast && try(bpfobj.PeekCast) {
+		return bpfobj.PeekCast
+	}
+	if try(bpfobj.PeekProbe) {
+		return bpfobj.PeekProbe
+	}
+	return bpfobj.PeekNone
+}
+
+// looksUpConnections says whether programs can find connections and what their life depends on.
+func looksUpConnections(o *objects, f Features) bool {
+	c := bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)}
+	return f.Peek != bpfobj.PeekNone && loads(o, c)
+}
+
+// asksSets says what is against programs that ask ipsets beside everything else that rules ask.
+func asksSets(o *objects, f Features) error {
+	if f.Peek == bpfobj.PeekNone {
+		return errors.New("kernel memory cannot be read")
+	}
+	var s ruleStore
+	for i := range s.shapes {
+		s.shapes[i] = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: 1<<32 - 1, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+	}
+	before := maps.Clone(o.maps)
+	if err := s.open(o, firstRuleSize, firstCounts); err != nil {
+		return err
+	}
+	defer func() {
+		s.data.Close()
+		s.counts.Close()
+		o.maps = before
+	}()
+	s.sets.at.Inst = 1
+	c := bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx}
+	s.configure(&c)
+	return load(o, c)
+}
+
+// loads says whether both programs pass the verifier with a configuration.
+func loads(o *objects, c bpfobj.Config) bool { return load(o, c) == nil }
+
+// load tries both programs with a configuration.
+func load(o *objects, c bpfobj.Config) error {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		stats, err := o.newStats()
+		if err != nil {
+			return err
+		}
+		defer stats.Close()
+		prog, err := o.load(hook, c, stats)
+		if err != nil {
+			return err
+		}
+		prog.Close()
+	}
+	return nil
+}
+
+// Required checks for what shunt cannot do without, and says which kernel has it.
+func Required() error {
+	for _, need := range []struct {
+		what string
+		err  error
+	}{
+		{"bpf_fib_lookup in XDP programs (Linux 4.18)", features.HaveProgramHelper(ebpf.XDP, asm.FnFibLookup)},
+		{"multi-buffer XDP (Linux 5.18)", features.HaveProgramHelper(ebpf.XDP, asm.FnXdpGetBuffLen)},
+		{"bpf_redirect_neigh (Linux 5.10)", features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
+		{"BPF_PROG_TYPE_SYSCALL (Linux 5.14)", features.HaveProgramType(ebpf.Syscall)},
+	} {
+		if errors.Is(need.err, ebpf.ErrNotSupported) {
+			return fmt.Errorf("this kernel lacks %s; shunt needs Linux 6.1 or newer", need.what)
+		}
+	}
+	return nil
+}

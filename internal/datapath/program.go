@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/synth/specialise"
+)
+
+// specialised makes the program for one configuration: constants folded, what is not configured gone. bound names the maps that it
+// may refer to.
+func (o *objects) specialised(hook graph.Hook, c bpfobj.Config, bound map[string]*ebpf.Map) (*ebpf.ProgramSpec, error) {
+	frozen := make([]byte, binary.Size(c))
+	if _, err := binary.Encode(frozen, binary.NativeEndian, &c); err != nil {
+		return nil, fmt.Errorf("encoding the configuration: %w", err)
+	}
+	insns, err := o.fold(hook, c, frozen)
+	if err != nil {
+		return nil, err
+	}
+	spec := o.programs[hook].Copy()
+	spec.Instructions = insns
+	if slices.Contains(specialise.Maps(insns), rodata) {
+		// Something is read by a computed address; the verifier gets the values from a frozen map instead.
+		m, err := o.freeze(frozen)
+		if err != nil {
+			return nil, err
+		}
+		bound[rodata] = m
+	}
+	return spec, nil
+}
+
+// fold specialises, or finds the result of having done so before: configurations come back (a rule is added and removed, an interface goes
+// down and up), and folding costs as much as loading.
+func (o *objects) fold(hook graph.Hook, c bpfobj.Config, frozen []byte) (asm.Instructions, error) {
+	key := foldKey{hook, c}
+	o.mu.Lock()
+	insns, ok := o.folded[key]
+	o.mu.Unlock()
+	if ok {
+		return slices.Clone(insns), nil
+	}
+	insns, stats, err := specialise.Run(o.programs[hook].Instructions, map[string][]byte{rodata: frozen})
+	if err != nil {
+		return nil, err
+	}
+	untyped(insns)
+	if stats.Untouched != "" {
+		o.log.Warn("a program could not be specialised", "hook", hook, "why", stats.Untouched)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.folded) >= maxFolded {
+		clear(o.folded)
+	}
+	o.folded[key] = insns
+	return slices.Clone(insns), nil
+}
+
+// load makes and loads the program for one configuration. stats are the port's counters.
+func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.Program, error) {
+	bound := maps.Clone(o.maps)
+	bound[statsMap] = stats
+	spec, err := o.specialised(hook, c, bound)
+	if err != nil {
+		return nil, err
+	}
+	if m := bound[rodata]; m != nil {
+		defer m.Close() // the program keeps its own reference
+	}
+	if err := associate(spec, bound); err != nil {
+		return nil, err
+	}
+	prog, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, fmt.Errorf("loading the %s program: %w", hook, err)
+	}
+	return prog, nil
+}
+
+// freeze makes a read-only map from which the verifier takes the configuration as constants.
+func (o *objects) freeze(contents []byte) (*ebpf.Map, error) {
+	spec := o.rodata.Copy()
+	spec.Contents = []ebpf.MapKV{{Key: uint32(0), Value: contents}}
+	m, err := ebpf.NewMap(spec) // also freezes it, as BPF_F_RDONLY_PROG asks
+	if err != nil {
+		return nil, fmt.Errorf("creating the frozen configuration: %w", err)
+	}
+	return m, nil
+}

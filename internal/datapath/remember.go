@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// The memory of IPv4 route lookups (bpf/node/route_cache.h): each CPU has lines of four destinations, 64 bytes, and slots of next hops. With
+// few routes a lookup is quick and a small memory does; it grows with the table of routes, until the daemon ends, to 32 MiB for each CPU and a 64th of
+// the machine's memory at most. The kernel counts it as the maps' (memlock of `bpftool map`).
+const (
+	destsMap  = "dests4"
+	hopsMap   = "hops4"
+	hopSlots  = 2048    // SHUNT_HOP_SLOTS
+	minLines4 = 1 << 10 // for 2000 routes
+	maxLines4 = 1 << 19 // for a million
+	lineSize  = 64
+	growth    = 8
+)
+
+// lines4 is how many lines each CPU should have: places for twice as many destinations as there are routes, since places are drawn by hash.
+func lines4(routes, cpus int, memory uint64) uint32 {
+	lines := minLines4
+	for 2*lines < routes && growth*lines <= maxLines4 && uint64(growth*lines*lineSize*cpus) <= memory/64 {
+		lines *= growth
+	}
+	return uint32(lines)
+}
+
+// fit makes the memory of lookups larger where the number of routes asks for it. Programs refer to the map, so they are all loaded anew then; without
+// memory for it what is there stays.
+func (d *Datapath) fit(routes int) {
+	cpus, err := ebpf.PossibleCPU()
+	var system unix.Sysinfo_t
+	if err == nil {
+		err = unix.Sysinfo(&system)
+	}
+	if err != nil {
+		d.log.Warn("the size of the machine is not known, so the memory of route lookups stays as it is", "err", err)
+		return
+	}
+	lines := lines4(routes, cpus, uint64(system.Totalram)*uint64(system.Unit))
+	if lines <= d.objects.lines4 {
+		return
+	}
+	d.behind.end() // nobody else refers to the map by name
+	if err := d.objects.resize(lines, cpus); err != nil {
+		d.log.Warn("the memory of route lookups stays as it is", "err", err)
+		return
+	}
+	for _, a := range d.ports {
+		a.forget()
+	}
+}
+
+// resize replaces the map of destinations.
+func (o *objects) resize(lines uint32, cpus int) error {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: destsMap, Type: ebpf.Array, KeySize: 4, ValueSize: lineSize,
+		MaxEntries: lines * uint32(cpus), Flags: unix.BPF_F_MMAPABLE})
+	if err != nil {
+		return fmt.Errorf("creating map %s for %d lines: %w", destsMap, lines, err)
+	}
+	o.maps[destsMap].Close()
+	o.maps[destsMap], o.lines4 = m, lines
+	return nil
+}
+
+// An unchanged configuration says nothing new about routes, so what was found is kept; but for so long only, since slots of next hops that are
+// no longer in use come free this way.
+const keepLookups = time.Minute
+
+// forgetIf ends remembered lookups after a round, if that changed what they rest on.
+func (d *Datapath) forgetIf(changed bool) {
+	if changed || time.Since(d.forgot) > keepLookups {
+		d.Forget()
+		d.forgot = time.Now()
+	}
+}

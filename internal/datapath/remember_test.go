@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+// The memory follows the number of routes, within what the machine can spare.
+func TestLines4(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct {
+		routes, cpus int
+		memory       uint64
+		want         uint32
+	}{
+		{0, 2, gib, minLines4}, {2000, 2, gib, minLines4}, {20_000, 2, gib, 1 << 16}, {1 << 20, 2, 16 * gib, maxLines4},
+		{1 << 22, 2, 16 * gib, maxLines4}, {1 << 20, 2, gib, 1 << 16}, {1 << 20, 64, 16 * gib, 1 << 16}, {1 << 20, 1, 1 << 20, minLines4},
+	} {
+		if got := lines4(c.routes, c.cpus, c.memory); got != c.want {
+			t.Errorf("%d routes, %d CPUs, %d MiB: %d lines for each CPU, want %d", c.routes, c.cpus, c.memory>>20, got, c.want)
+		}
+	}
+}
+
+// A round without a change keeps what is remembered; a change of tables ends it, and a larger table of routes gets a larger memory without
+// a packet taking another way.
+func TestLookupsAreKept(t *testing.T) {
+	n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(50), V6: lab.V6Prefixes(50), Receive: lab.ReceiveGRO})
+	pins := t.TempDir() + "/bpf"
+	err := n.Node(lab.Dut).Do(func() error {
+		d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.Default()})
+		if err != nil {
+			return err
+		}
+		defer d.Detach()
+		net, g := handmade(n, graph.XDP)
+		apply := func(plan *synth.Plan) (epoch uint64) {
+			s, err := d.Snapshot(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if failures, err := d.Apply(plan, &s); err != nil || len(failures) > 0 {
+				t.Fatal(failures, err)
+			}
+			return d.epoch
+		}
+		plan := synth.Build(net, g)
+		first := apply(plan)
+		if again := apply(plan); again != first {
+			t.Errorf("the same plan again ended what is remembered: epoch %d, then %d", first, again)
+		}
+		plan.Tables.Local4[[4]byte{192, 0, 2, 1}] = 1
+		second := apply(plan)
+		if second == first {
+			t.Error("an address more did not end what is remembered")
+		}
+		plan.Routes4 = 10_000
+		if third := apply(plan); third == second || d.objects.lines4 <= minLines4 {
+			t.Errorf("with 10000 routes there are %d lines, epoch %d after %d", d.objects.lines4, third, second)
+		}
+		forward(t, n, d, graph.XDP)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+// counterSlots gives counters of rules slots that stay theirs as long as the counters are there, whatever image speaks of them.
+type counterSlots struct {
+	limit  int
+	of     map[string]uint32 // by ruleset.CounterPlace.ID
+	at     []slot
+	unused []uint32 // given up, the oldest first
+	taken  []uint32 // from these, and not yet rebased
+	last   synth.Rules
+}
+
+// slot is one counter of the data path.
+type slot struct {
+	place ruleset.CounterPlace // of the last that it was given to
+	id    string               // of the place
+	since time.Time            // when it was given up; zero while it is not
+	base  bpfobj.Count         // what the map's value is to be reduced by: what was counted there and taken
+}
+
+// RuleCount is what the fast path counted for a counter of Linux.
+type RuleCount struct {
+	Place ruleset.CounterPlace
+	ID    string // of the place
+	ruleset.Amount
+}
+
+// TakeRuleCounts gives what the counters of rules have moved since they were last taken, those of rules that went meanwhile among them.
+func (d *Datapath) TakeRuleCounts() (out []RuleCount, err error) {
+	raw, err := d.rules.read()
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range raw {
+		s := &d.rules.slots.at[i]
+		if v == s.base {
+			continue
+		}
+		out = append(out, RuleCount{s.place, s.id, ruleset.Amount{Packets: v.Packets - s.base.Packets, Bytes: v.Bytes - s.base.Bytes}})
+		s.base = v
+	}
+	return out, nil
+}
+
+// read sums the counters over the CPUs.
+func (s *ruleStore) read() ([]bpfobj.Count, error) {
+	n := len(s.slots.at)
+	if s.counts != nil {
+		n = min(n, int(s.counts.MaxEntries()))
+	}
+	if s.counts == nil || n == 0 {
+		return nil, nil
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting CPUs: %w", err)
+	}
+	keys, values := make([]uint32, n), make([]bpfobj.Count, n*cpus)
+	var cursor ebpf.MapBatchCursor
+	got, err := s.counts.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these were the last
+		return nil, fmt.Errorf("reading the counters of rules: %w", err)
+	}
+	out := make([]bpfobj.Count, n)
+	for i := range got {
+		for _, c := range values[i*cpus : (i+1)*cpus] {
+			out[i].Packets += c.Packets
+			out[i].Bytes += c.Bytes
+		}
+	}
+	return out, nil
+}
+
+// rebase takes what slots that change hands hold for theirs that had them before; moved says that the map is about to be replaced by an empty one.
+func (s *ruleStore) rebase(moved bool) error {
+	if len(s.slots.taken) == 0 && !moved {
+		return nil
+	}
+	raw, err := s.read()
+	if err != nil {
+		return err
+	}
+	for _, n := range s.slots.taken {
+		if int(n) < len(raw) {
+			s.slots.at[n].base = raw[n]
+		}
+	}
+	s.slots.taken = nil
+	for i := range raw[:len(raw)*int(flag(moved))] {
+		s.slots.at[i].base.Packets -= raw[i].Packets
+		s.slots.at[i].base.Bytes -= raw[i].Bytes
+	}
+	return nil
+}
+
+// want gives every counter of a plan a slot, and takes those of others away.
+func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
+	if c.last.Images == rules.Images && samePlaces(c.last.Places, rules.Places) {
+		return
+	}
+	c.last = *rules
+	wanted := map[string]ruleset.CounterID{}
+	for _, im := range rules.Images {
+		if im != nil {
+			for _, id := range im.Counters {
+				wanted[rules.Places[id].ID()] = id
+			}
+		}
+	}
+	for id, n := range c.of {
+		if _, ok := wanted[id]; !ok {
+			delete(c.of, id)
+			c.at[n].since = now
+			c.unused = append(c.unused, n)
+		}
+	}
+	for id, counter := range wanted {
+		if _, ok := c.of[id]; ok {
+			continue
+		}
+		if c.of == nil {
+			c.of = map[string]uint32{}
+		}
+		if len(c.unused) > 0 && now.Sub(c.at[c.unused[0]].since) >= graceTime {
+			c.of[id], c.unused = c.unused[0], c.unused[1:]
+			c.taken = append(c.taken, c.of[id])
+		} else {
+			c.of[id] = uint32(len(c.at))
+			c.at = append(c.at, slot{})
+		}
+		s := &c.at[c.of[id]]
+		s.id, s.place, s.since = id, rules.Places[counter], time.Time{}
+	}
+}
+
+// samePlaces says whether two lists are one.
+func samePlaces(a, b []ruleset.CounterPlace) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+func (c *counterSlots) needed() int { return len(c.at) }
+
+func (c *counterSlots) slot(p *ruleset.CounterPlace) uint32 { return c.of[p.ID()] }

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules/image"
+	"github.com/shuntnet/shunt/internal/synth"
+)
+
+const (
+	ruleHead      = 128     // bytes in front of all images: the table of lowest_bit(), and what is never an image
+	firstRuleSize = 1 << 20 // bytes of a new array of images
+	maxRuleSize   = 1 << 27
+	firstCounts   = 1 << 10 // slots of a new array of counters
+	maxCounts     = 1 << 20
+	graceTime     = time.Second // a packet that began with an image has ended by then
+	offRules      = offWant + 8*guardSlots
+)
+
+// ruleStore holds the images of rules that programs read, and the counters of rules.
+//
+// An image is written into room that no packet reads, and is in force with one store of its offset. Its room, and the slots of counters that
+// no rule has any more, are used again after a grace period. When images do not fit the array is replaced by a larger one, which
+// programs get by being loaded anew.
+type ruleStore struct {
+	data   *ebpf.Map
+	memory *ebpf.Memory
+	size   int
+	counts *ebpf.Map
+	maps   uint32 // how often the maps were replaced
+	shapes [ruleStages]image.Shape
+	now    [ruleStages]*image.Image
+	at     [ruleStages]room
+	rooms  []room // in use and not yet free again, in the order of their offsets
+	slots  counterSlots
+	grace  grace
+	sets   setLayout
+	clock  func() time.Time
+}
+
+const ruleStages = 6
+
+// room is a part of the array.
+type room struct {
+	from, to int
+	freed    time.Time // when it was given up; zero while it is in use
+}
+
+// deBruijn is the sequence by which bpf/node/rule_step.h finds a word's lowest bit.
+const deBruijn = 0x03f79d71b4cb0a89
+
+// open makes the maps.
+func (s *ruleStore) open(o *objects, size, slots int) error {
+	spec := o.ruleData.Copy()
+	spec.ValueSize, spec.Contents, spec.Key, spec.Value = uint32(size), nil, nil, nil
+	spec.Flags |= unix.BPF_F_MMAPABLE
+	data, err := ebpf.NewMap(spec)
+	if err != nil {
+		return fmt.Errorf("creating an array of %d bytes for rules: %w", size, err)
+	}
+	memory, err := data.Memory()
+	if err != nil {
+		data.Close()
+		return fmt.Errorf("mapping the array for rules: %w", err)
+	}
+	count := o.ruleCounts.Copy()
+	count.MaxEntries = uint32(slots)
+	counts, err := ebpf.NewMap(count)
+	if err != nil {
+		data.Close()
+		return fmt.Errorf("creating %d counters for rules: %w", slots, err)
+	}
+	var head [64]byte
+	for i := range head {
+		head[uint64(deBruijn)<<i>>58] = byte(i)
+	}
+	memory.WriteAt(head[:], 0) //nolint: the offset is inside by construction
+	s.data, s.memory, s.size, s.counts, s.slots.limit = data, memory, size, counts, slots
+	s.maps++
+	s.rooms, s.at, s.now = nil, [ruleStages]room{}, [ruleStages]*image.Image{}
+	o.maps[rulesMap], o.maps[countMap] = data, counts
+	return nil
+}
+
+// prepare finds room for what a plan has and the shape of programs that serve it: larger maps, where they do not suffice.
+func (d *Datapath) prepareRules(want *synth.Rules) error {
+	s := &d.rules
+	need := ruleHead
+	for i, im := range want.Images {
+		if im == nil {
+			continue
+		}
+		need += len(im.Bytes) + ruleHead
+		s.shapes[i] = s.shapes[i].Or(im.Shape)
+	}
+	d.findSets(want.Images[:])
+	s.slots.want(want, s.clock())
+	if err := s.rebase(false); err != nil {
+		return err
+	}
+	if need == ruleHead && s.data == nil {
+		return nil // no rules so far
+	}
+	size := s.size
+	if 2*need > size { // there has to be room for each image beside the one that it replaces
+		size = max(firstRuleSize, 1<<bits.Len(uint(2*need-1)))
+	}
+	slots := max(firstCounts, s.slots.limit)
+	if n := s.slots.needed(); n > slots {
+		slots = 1 << bits.Len(uint(n-1))
+	}
+	switch {
+	case size > maxRuleSize:
+		return fmt.Errorf("rules take %d bytes, more than the data path has room for", need)
+	case slots > maxCounts:
+		return fmt.Errorf("rules have more than %d counters", maxCounts)
+	case size == s.size && slots == s.slots.limit:
+		return nil
+	}
+	return d.growRules(size, slots)
+}
+
+// growRules replaces the maps; everything goes to Linux until programs with the new ones are in place.
+func (d *Datapath) growRules(size, slots int) error {
+	s := &d.rules
+	d.behind.end() // nobody else refers to the maps by name
+	if s.data != nil {
+		d.store(offStale, 1)
+		if err := s.rebase(true); err != nil {
+			return err
+		}
+		s.data.Close()
+		s.counts.Close()
+	}
+	for i := range ruleStages {
+		d.store(offRules+8*int64(i), 0)
+	}
+	return s.open(d.objects, size, slots)
+}
+
+// installRules puts a plan's images in force. Programs with their shape are in place, or everything goes to Linux until they are.
+func (d *Datapath) installRules(want *synth.Rules) error {
+	s := &d.rules
+	changed := 0
+	for i, im := range want.Images {
+		if im != s.now[i] {
+			changed++
+		}
+	}
+	if changed > 1 { // a packet must not meet one stage of the old rules and another of the new ones
+		d.store(offStale, 1)
+	}
+	for i, im := range want.Images {
+		if im == s.now[i] {
+			continue
+		}
+		var r room
+		if im != nil {
+			var err error
+			if r, err = s.write(im, want); err != nil {
+				return err
+			}
+		}
+		d.store(offRules+8*int64(i), uint64(r.from))
+		s.free(s.at[i])
+		s.now[i], s.at[i] = im, r
+	}
+	return nil
+}
+
+// write puts an image into free room.
+func (s *ruleStore) write(im *image.Image, want *synth.Rules) (room, error) {
+	bytes := make([]byte, len(im.Bytes))
+	copy(bytes, im.Bytes)
+	im.Place(bytes, func(c ruleset.CounterID) uint32 { return s.slots.slot(&want.Places[c]) })
+	if im.SetsAt != 0 {
+		if err := s.sets.put(bytes[im.SetsAt:]); err != nil {
+			return room{}, err
+		}
+	}
+	r, err := s.take(len(bytes))
+	if err != nil {
+		return r, err
+	}
+	if _, err := s.memory.WriteAt(bytes, int64(r.from)); err != nil {
+		return r, fmt.Errorf("writing rules: %w", err)
+	}
+	return r, nil
+}
+
+// take finds the first free room of n bytes, waiting for running programs where only rooms that they may still read are in the way.
+func (s *ruleStore) take(n int) (room, error) {
+	s.vacate(func(r room) bool { return s.clock().Sub(r.freed) >= graceTime })
+	if r, ok := s.fit(n); ok {
+		return r, nil
+	}
+	if err := s.grace.wait(); err != nil {
+		return room{}, err
+	}
+	s.vacate(func(room) bool { return true })
+	if r, ok := s.fit(n); ok {
+		return r, nil
+	}
+	return room{}, fmt.Errorf("no room for %d bytes of rules among %d", n, s.size)
+}
+
+// vacate takes the rooms back that were given up and that nobody reads.
+func (s *ruleStore) vacate(unread func(room) bool) {
+	s.rooms = slices.DeleteFunc(s.rooms, func(r room) bool { return !r.freed.IsZero() && unread(r) })
+}
+
+// fit takes the first gap between rooms that has n bytes.
+func (s *ruleStore) fit(n int) (room, bool) {
+	from := ruleHead
+	for i := 0; ; i++ {
+		if i < len(s.rooms) && s.rooms[i].from-from < n {
+			from = (s.rooms[i].to + 63) &^ 63
+			continue
+		}
+		r := room{from: from, to: from + n}
+		if r.to > s.size {
+			return room{}, false
+		}
+		s.rooms = slices.Insert(s.rooms, i, r)
+		return r, true
+	}
+}
+
+func (s *ruleStore) free(r room) {
+	for i := range s.rooms {
+		if s.rooms[i].from == r.from && r.to != 0 {
+			s.rooms[i].freed = s.clock()
+		}
+	}
+}
+
+// configure writes what is fixed about rules into a program's configuration.
+func (s *ruleStore) configure(c *bpfobj.Config) {
+	for i, shape := range s.shapes {
+		if !shape.On {
+			continue
+		}
+		c.Rules[i].Dims, c.Rules[i].Asks = shape.Word(), shape.Asks
+		c.RuleDims |= c.Rules[i].Dims
+		c.RuleAsks |= shape.Asks
+	}
+	if c.RuleDims != 0 {
+		c.RuleMask, c.RuleMaps, c.Sets = uint64(s.size-1), s.maps, s.sets.at
+	}
+}

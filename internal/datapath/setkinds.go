@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// kind is how sets of a type and family are asked.
+func (t *setTypes) kind(k image.SetKind) bpfobj.SetKind {
+	out := bpfobj.SetKind{Family: uint8(k.Family), Dims: uint8(1 + strings.Count(k.Type, ","))}
+	switch k.Type {
+	case "bitmap:ip":
+		const in = "bitmap_ip"
+		out.Method, out.Table, out.First, out.Last = bpfobj.SetBitmapIP, t.at(in, "members", 8), t.at(in, "first_ip", 4), t.at(in, "last_ip", 4)
+		out.Hosts, out.Mask, out.Extensions = t.at(in, "hosts", 4), t.at(in, "netmask", 1), t.at(in, "extensions", 0)
+	case "bitmap:port":
+		const in = "bitmap_port"
+		out.Method, out.Table, out.First, out.Last = bpfobj.SetBitmapPort, t.at(in, "members", 8), t.at(in, "first_port", 2), t.at(in, "last_port", 2)
+		out.Extensions = t.at(in, "extensions", 0)
+	case "list:set":
+		out.Method, out.Table = bpfobj.SetList, t.at("list_set", "members", 16)
+	default:
+		t.hash(k, &out)
+	}
+	return out
+}
+
+// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port (ip_set_hash_*.c).
+func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
+	net, port := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port")
+	name := strings.NewReplacer(":", "_", ",", "").Replace(k.Type) + "4"
+	address, lengths := btf.Bits(32), uint32(32)
+	if k.Family == ruleset.IP6 {
+		name, address, lengths = name[:len(name)-1]+"6", 128, 128
+	}
+	out.Method, out.Table, out.First = bpfobj.SetHash, t.at(name, "table", 8), t.at(name, "initval", 4)
+	elem := map[string]btf.Bits{"ip": 0}
+	switch {
+	case net && port:
+		elem["port"], elem["proto"], elem["cidr"], elem["nomatch"] = address, address+16, address+24, address+31
+		out.Nomatch, out.Bias, out.Port = 1<<31, 1, 1
+	case net:
+		elem["padding0"], elem["nomatch"], elem["cidr"] = address, address+16, address+24
+		out.Nomatch = 0xff << 16
+	case port:
+		elem["port"], elem["proto"], elem["padding"] = address, address+16, address+24
+		out.Port = 1
+	}
+	t.are(name+"_elem", elem)
+	if net {
+		out.NetSize, out.Lengths = 8, lengths
+		out.Nets = t.at(name, "nets", int(8*lengths)) + t.at("net_prefixes", "cidr", 1)
+		return
+	}
+	// Addresses can be cut to a network: hash:ip by a length, from Linux 6.3 on either by a mask.
+	if t.has(name, "bitmask") {
+		out.Mask = t.at(name, "bitmask", 16)
+	} else if t.has(name, "netmask") {
+		out.Mask, out.MaskBits = t.at(name, "netmask", 1), 1
+	}
+}
+
+// has says whether a structure has a member.
+func (t *setTypes) has(name, member string) bool {
+	probe := setTypes{specs: t.specs}
+	probe.at(name, member, 0)
+	return probe.err == nil
+}

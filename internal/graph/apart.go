@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// Compilation is the part of a Build that was left out since it takes long: the filters of a large rule set. Until it is done and taken in, that rule set
+// leaves all packets of its families to Linux.
+type Compilation struct {
+	rules   *ruleset.Ruleset
+	devices []rules.Device
+	keys    []filterKey
+	before  map[filterKey]*Filter
+	filters map[filterKey]*Filter
+}
+
+// Run does the work. It may run on any goroutine.
+func (c *Compilation) Run() {
+	c.filters = map[filterKey]*Filter{}
+	for _, key := range c.keys {
+		c.filters[key] = compiled(c.rules, key, c.devices, c.before[key])
+	}
+}
+
+// Compilation gives what the last Build left out; nil if it left nothing.
+func (m *Memo) Compilation() *Compilation {
+	if len(m.pending) == 0 {
+		return nil
+	}
+	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before}
+}
+
+// Take takes in what Run made, for the next Build; false if it is of no use any more, since the rules or the devices are others.
+func (m *Memo) Take(c *Compilation) bool {
+	if m.of != c.rules || !slices.Equal(m.devices, c.devices) {
+		return false
+	}
+	for key, f := range c.filters {
+		m.filters[key] = f
+		m.pending = slices.DeleteFunc(m.pending, func(k filterKey) bool { return k == key })
+	}
+	return true
+}
+
+// keep carries over from the rule set before what means the same for its packets.
+func (m *Memo) keep(key filterKey) *Filter {
+	old := m.before[key]
+	if old == nil || !m.kept || m.of == nil || !rules.Same(old.Program.Rules(), routedOnly(m.of), key.class().Family) {
+		return nil
+	}
+	f := *old
+	f.Places = m.identities()
+	return &f
+}
+
+// standIn is a filter that leaves all packets to Linux: at the first stage at which the rules before did something, since programs that ask there are in place; or, where no
+// packet was fast with those, without any program.
+func (m *Memo) standIn(key filterKey) *Filter {
+	const why = "the rules are being compiled"
+	base := &ruleset.Base{Hook: ruleset.Forward, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter, Unknown: []string{why}}
+	old := m.before[key]
+	switch {
+	case old == nil:
+	case old.Images[image.Raw] != nil:
+		base.Hook, base.Priority = ruleset.Prerouting, -300
+	case old.Images[image.Pre] != nil:
+		base.Hook = ruleset.Prerouting
+	}
+	rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: key.class().Family, Chains: []ruleset.Chain{{Base: base}}}}}
+	f := compiled(rs, key, m.devices, nil)
+	f.closed, f.Places = old != nil && (old.closed || old.Problem != ""), m.identities()
+	f.Slow = []Why{because(routedHooks[key.family][base.Hook.String()], why)}
+	return f
+}
+
+// ruleCount is how many rules there are.
+func ruleCount(rs *ruleset.Ruleset) (n int) {
+	for i := range rs.Tables {
+		for j := range rs.Tables[i].Chains {
+			n += len(rs.Tables[i].Chains[j].Rules)
+		}
+	}
+	return n
+}
+
+// identities are the places of the rule set's counters.
+func (m *Memo) identities() []ruleset.CounterPlace {
+	if m.places == nil && m.of != nil {
+		m.places = m.of.Identities()
+	}
+	return m.places
+}
+
+func (k filterKey) class() rules.Class {
+	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets}
+	if k.family == model.IP6 {
+		c.Family = ruleset.IP6
+	}
+	return c
+}

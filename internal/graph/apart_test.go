@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// apartPolicy leaves rule sets of so many rules to compilations.
+func apartPolicy(count int) Policy {
+	_, pol := router()
+	pol.Kernel.Rules = true
+	pol.Memo = &Memo{Apart: count}
+	return pol
+}
+
+// A large rule set leaves its packets to Linux until it is compiled, without another program; then everything is as if it had been compiled at once.
+func TestCompiledApart(t *testing.T) {
+	few, many := manyRules(10, true), manyRules(100, true)
+	pol := apartPolicy(50)
+	if g := Build(few, pol); g.Filter4.Images[image.Post] == nil || pol.Memo.Compilation() != nil {
+		t.Fatalf("a small rule set is not compiled: %+v", g.Filter4)
+	}
+	g := Build(many, pol)
+	f := g.Filter4
+	packet := rules.Packet{TTL: 9, Src: netip.MustParseAddr("1.1.1.1"), Dst: netip.MustParseAddr("2.2.2.2")}
+	if res := f.Program.Run(packet); res.Outcome != rules.IsSlow {
+		t.Errorf("a packet meets %+v while the rules are compiled", res)
+	}
+	if f.Images[image.Pre] != nil || f.Images[image.Post] == nil || f.Images[image.Post].Entries != 2 || f.Images[image.Post].Slow != 1 || len(f.Places) != len(many.Filter.Counters) {
+		t.Errorf("while the rules are compiled: %+v", f)
+	}
+	for _, p := range g.Ports {
+		for _, in := range p.Inputs {
+			if len(in.IP4.Why) > 0 || len(in.IP4.Nodes) > 0 && len(in.IP4.Except) != 1 {
+				t.Errorf("path of %d: %v, except %v", in.Index, in.IP4.Why, in.IP4.Except)
+			}
+		}
+	}
+	work := pol.Memo.Compilation()
+	if work == nil {
+		t.Fatal("nothing was left out")
+	}
+	if again := Build(many, pol); again.Filter4 != f {
+		t.Error("another filter for the same rules")
+	}
+	work.Run()
+	if !pol.Memo.Take(work) || pol.Memo.Compilation() != nil {
+		t.Fatal("what was compiled is not taken")
+	}
+	got, want := Build(many, pol), Build(many, apartPolicy(0))
+	if !reflect.DeepEqual(got.Filter4.Images, want.Filter4.Images) || !reflect.DeepEqual(got.Ports, want.Ports) {
+		t.Error("compiled apart is not what is compiled at once")
+	}
+}
+
+// Where no packet was fast with the rules before, none gets a program while others are compiled.
+func TestClosedUntilCompiled(t *testing.T) {
+	pol := apartPolicy(50)
+	closed := manyRules(10, false)
+	first := closed.Filter.Tables[0].Chains[1].Rules
+	first[0] = ruleset.Rule{Number: 1, Steps: limits}
+	Build(closed, pol)
+	for _, p := range Build(manyRules(100, true), pol).Ports {
+		for _, in := range p.Inputs {
+			if len(in.IP4.Why) == 0 {
+				t.Errorf("a path of %d", in.Index)
+			}
+		}
+	}
+}
+
+// What was compiled of rules or for devices that are others by now must not be taken.
+func TestCompiledTooLate(t *testing.T) {
+	for what, change := range map[string]func(*model.Network){
+		"another rule set": func(n *model.Network) { n.Filter = manyRules(100, false).Filter },
+		"another device":   func(n *model.Network) { n.Links = append(slices.Clip(n.Links), card(77, "new")) },
+	} {
+		pol := apartPolicy(50)
+		net := manyRules(100, true)
+		Build(net, pol)
+		work := pol.Memo.Compilation()
+		work.Run()
+		later := *net
+		change(&later)
+		Build(&later, pol)
+		if pol.Memo.Take(work) {
+			t.Errorf("%s: a compilation from before was taken", what)
+		}
+		next := pol.Memo.Compilation()
+		if next == nil {
+			t.Fatalf("%s: nothing to compile", what)
+		}
+		next.Run()
+		if !pol.Memo.Take(next) {
+			t.Errorf("%s: its own compilation was not taken", what)
+		}
+	}
+}
+
+// withChain is a network with the same rules, shared, and another input chain.
+func withChain(net *model.Network, name string, hook ruleset.Hook) *model.Network {
+	out, rs := *net, *net.Filter
+	rs.Tables = slices.Clone(rs.Tables)
+	rs.Tables[0].Chains = append(slices.Clip(rs.Tables[0].Chains), ruleset.Chain{Name: name,
+		Base:  &ruleset.Base{Hook: hook, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.CounterID(len(rs.Counters))},
+		Rules: []ruleset.Rule{{Number: 1, Steps: drop}}})
+	rs.Counters = append(slices.Clip(rs.Counters), ruleset.Counter{})
+	out.Filter = &rs
+	return &out
+}
+
+// A change that forwarded packets do not meet makes nothing anew; one that they meet does.
+func TestUnmetChangeKeepsImages(t *testing.T) {
+	pol := apartPolicy(0)
+	net := manyRules(20, true)
+	before := Build(net, pol).Filter4
+	after := Build(withChain(net, "in", ruleset.Input), pol).Filter4
+	if after.Images[image.Post] != before.Images[image.Post] || len(after.Places) != len(before.Places)+1 {
+		t.Error("a chain at input made the image anew")
+	}
+	if met := Build(withChain(net, "out", ruleset.Postrouting), pol).Filter4; met.Images[image.Post] == before.Images[image.Post] {
+		t.Error("a chain at postrouting changed nothing")
+	}
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Build decides for every device of a network whether, by which hook and through which nodes its packets take the fast
+// path. It is pure: equal arguments give equal graphs.
+func Build(net *model.Network, policy Policy) *Graph {
+	g := &Graph{Ports: []Port{}, Egress: []Egress{}, Special: specials(net)}
+	b := newBuilder(net, policy, g)
+	for _, s := range g.Special {
+		if s.Prefix.Addr().Is4() {
+			g.Notable4 = true
+		} else {
+			g.Notable6 = true
+		}
+	}
+	b.describeEgress()
+	b.describePorts()
+	b.chooseHooks()
+	b.fillNodes()
+	return g
+}
+
+// builder holds what is looked up often while a graph is made.
+type builder struct {
+	net    *model.Network
+	policy Policy
+	graph  *Graph
+
+	uppers   map[int][]*model.Link // devices whose IFLA_LINK is the key
+	taps     map[int][]tap         // packet sockets by ifindex, 0: on every device
+	hooks    map[string][]model.NFHook
+	afxdp    map[int]bool
+	address4 map[int]bool // devices with an IPv4 address
+
+	wide4, wide6 []Why // reasons that hold on every interface, by family
+	tracking     map[model.Family]tracking
+	rules4       ruleFacts
+	rules6       ruleFacts
+	realms4      bool // an IPv4 route has realms
+	ecmp4, ecmp6 bool // a multipath route exists
+
+	targets map[int]ability // by egress ifindex: whether XDP frames can be sent to it
+}
+
+func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
+	b := &builder{
+		net: net, policy: policy, graph: g,
+		uppers: map[int][]*model.Link{}, taps: map[int][]tap{},
+		hooks: map[string][]model.NFHook{}, afxdp: map[int]bool{}, address4: map[int]bool{}, targets: map[int]ability{},
+	}
+	for i := range net.Links {
+		l := &net.Links[i]
+		if l.Lower != 0 {
+			b.uppers[l.Lower] = append(b.uppers[l.Lower], l)
+		}
+	}
+	for _, s := range net.Sockets.Packet {
+		if !s.Harmless {
+			b.taps[s.Index] = append(b.taps[s.Index], tap{s})
+		}
+	}
+	for _, i := range net.Sockets.XDP {
+		b.afxdp[i] = true
+	}
+	for _, a := range net.Addrs {
+		if a.Prefix.Addr().Is4() {
+			b.address4[a.Index] = true
+		}
+	}
+	for _, r := range net.Routes.Notable {
+		v4, v6 := r.Family != model.IP6, r.Family != model.IP4
+		b.realms4 = b.realms4 || r.Realm && v4
+		b.ecmp4 = b.ecmp4 || r.Multipath && v4
+		b.ecmp6 = b.ecmp6 || r.Multipath && v6
+	}
+	b.rules4 = readRules(net.Rules, model.IP4)
+	b.rules6 = readRules(net.Rules, model.IP6)
+	b.tracking = map[model.Family]tracking{model.IP4: b.findTracking(model.IP4), model.IP6: b.findTracking(model.IP6)}
+	b.namespaceReasons()
+	return b
+}
+
+// because makes one reason with a formatted detail.
+func because(code reason.Code, format string, args ...any) Why {
+	return Why{Reason: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// tidy sorts reasons by code and detail and drops doubles, so that graphs compare equal and print the same.
+func tidy(whys []Why) []Why {
+	if len(whys) == 0 {
+		return nil
+	}
+	out := slices.Clone(whys)
+	slices.SortFunc(out, func(a, b Why) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Detail, b.Detail))
+	})
+	return slices.Compact(out)
+}
+
+// join gathers reasons of several origins in a fresh slice.
+func join(parts ...[]Why) []Why { return slices.Concat(parts...) }

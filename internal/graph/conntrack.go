@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"math"
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model"
+)
+
+// trackingPlace is where one of the functions stands by which Linux tracks and translates connections. A packet of a connection that is
+// established on both sides and not translated passes all of them unchanged (docs/semantics-conntrack.md).
+type trackingPlace struct {
+	hook     string
+	priority int
+}
+
+var trackingFunctions = map[string]trackingPlace{
+	"ipv4_conntrack_defrag":   {"prerouting", -400},
+	"ipv6_defrag":             {"prerouting", -400},
+	"ipv4_conntrack_in":       {"prerouting", -200},
+	"ipv6_conntrack_in":       {"prerouting", -200},
+	"nf_nat_ipv4_pre_routing": {"prerouting", -100},
+	"nf_nat_ipv4_in":          {"prerouting", -100},
+	"nf_nat_ipv6_in":          {"prerouting", -100},
+	"nf_nat_ipv4_out":         {"postrouting", 100},
+	"nf_nat_ipv6_out":         {"postrouting", 100},
+	"ipv4_helper":             {"postrouting", 300},
+	"ipv6_helper":             {"postrouting", 300},
+	"ipv4_confirm":            {"postrouting", math.MaxInt32},
+	"ipv6_confirm":            {"postrouting", math.MaxInt32},
+	"nf_confirm":              {"postrouting", math.MaxInt32},
+}
+
+// tracking is what Linux's tracking of connections means for a family.
+type tracking struct {
+	on  bool   // a node can take the hooks' place
+	why string // why none can; empty if on, or if Linux does not track
+}
+
+// findTracking judges the hooks of connection tracking of one family, all together: half of them make no sense.
+func (b *builder) findTracking(family model.Family) tracking {
+	var in, confirm, strange bool
+	for _, h := range b.net.Netfilter {
+		if h.Family != family || h.Kind != model.Conntrack || h.Hook == "input" || h.Hook == "output" {
+			continue
+		}
+		place, known := trackingFunctions[h.Function]
+		strange = strange || !known || place != trackingPlace{h.Hook, h.Priority} || len(h.Extra) > 0
+		in = in || place.priority == -200
+		confirm = confirm || place.priority == math.MaxInt32
+	}
+	switch {
+	case strange:
+		return tracking{why: "its hooks are not at their usual places"}
+	case !in && !confirm: // nothing, or reassembly, which plain packets pass unchanged
+		return tracking{}
+	case !in || !confirm:
+		return tracking{why: "half of its hooks are registered"}
+	case !b.policy.Kernel.Conntrack:
+		return tracking{why: "connections cannot be looked up by programs (module nf_conntrack)"}
+	}
+	return tracking{on: true}
+}
+
+// passedByTracked says whether a hook concerns no packet that the conntrack node lets go on: that of tracking itself, and nat chains, which
+// only the first packet of a connection meets.
+func (b *builder) passedByTracked(h model.NFHook) bool {
+	t := b.tracking[h.Family]
+	switch {
+	case h.Kind == model.Conntrack:
+		return t.why == ""
+	case h.NAT:
+		return t.on
+	}
+	return false
+}
+
+// withTracking adds to a hook's description why the conntrack node cannot take its place.
+func (b *builder) withTracking(h model.NFHook) model.NFHook {
+	if why := b.tracking[h.Family].why; h.Kind == model.Conntrack && why != "" {
+		h.Extra = append(slices.Clone(h.Extra), why)
+	}
+	return h
+}
+
+// trackNode gives the node of a family whose connections Linux tracks.
+func (b *builder) trackNode(family model.Family) []Node {
+	if !b.tracking[family].on {
+		return nil
+	}
+	return []Node{{Kind: NodeTrack}}
+}
+
+// trackedVRF gives the reason against interfaces of a VRF, in which packets pass prerouting twice, and kernels differ in what that means
+// for their connection.
+func (b *builder) trackedVRF(l, vrf *model.Link, family model.Family) []Why {
+	if vrf == nil || !b.tracking[family].on {
+		return nil
+	}
+	return []Why{because(routedHooks[family]["prerouting"], "conntrack with %s in a VRF", l.Name)}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/model"
+)
+
+// tracks has Linux track connections of IPv4, by the given functions.
+func tracks(hooks ...model.NFHook) change {
+	return network(func(n *model.Network) {
+		for _, h := range hooks {
+			h.Family, h.Kind, h.PolicyAccept = model.IP4, model.Conntrack, true
+			n.Netfilter = append(n.Netfilter, h)
+		}
+	})
+}
+
+var (
+	defrag   = model.NFHook{Hook: "prerouting", Priority: -400, Function: "ipv4_conntrack_defrag"}
+	trackIn  = model.NFHook{Hook: "prerouting", Priority: -200, Function: "ipv4_conntrack_in"}
+	natIn    = model.NFHook{Hook: "prerouting", Priority: -100, Function: "nf_nat_ipv4_pre_routing"}
+	natOut   = model.NFHook{Hook: "postrouting", Priority: 100, Function: "nf_nat_ipv4_out"}
+	confirm  = model.NFHook{Hook: "postrouting", Priority: math.MaxInt32, Function: "nf_confirm"}
+	localIn  = model.NFHook{Hook: "input", Priority: 7, Function: "anything"}
+	lookups  = policy(func(p *Policy) { p.Kernel.Conntrack = true })
+	natChain = network(func(n *model.Network) {
+		n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.IP4, Hook: "postrouting", Priority: 100, Kind: model.NFTables, Table: "t", Chain: "c", Rules: 5, NAT: true})
+	})
+	filterChain = network(func(n *model.Network) {
+		n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.IP4, Hook: "postrouting", Priority: 100, Kind: model.NFTables, Table: "t", Chain: "c", Rules: 5, PolicyAccept: true})
+	})
+)
+
+func TestTracking(t *testing.T) {
+	strange := natIn
+	strange.Priority--
+	for _, c := range []struct {
+		name    string
+		changes []change
+		node    bool
+		why     string // in the first reason; empty: fast
+	}{
+		{"no tracking", []change{lookups}, false, ""},
+		{"tracking", []change{lookups, tracks(defrag, trackIn, confirm)}, true, ""},
+		{"tracking and NAT", []change{lookups, tracks(defrag, trackIn, natIn, natOut, confirm, localIn), natChain}, true, ""},
+		{"reassembly alone", []change{tracks(defrag)}, false, ""},
+		{"a kernel without lookups", []change{tracks(defrag, trackIn, confirm)}, false, "cannot be looked up"},
+		{"a nat chain without tracking", []change{lookups, natChain}, false, "table t chain c (5 rules, policy drop)"},
+		{"a chain of another type", []change{lookups, tracks(defrag, trackIn, confirm), filterChain}, false, "table t chain c (5 rules)"},
+		{"half of it", []change{lookups, tracks(defrag, trackIn)}, false, "half"},
+		{"the other half", []change{lookups, tracks(confirm)}, false, "half"},
+		{"another place", []change{lookups, tracks(trackIn, strange, confirm)}, false, "usual places"},
+		{"an unheard function", []change{lookups, tracks(trackIn, confirm, model.NFHook{Hook: "forward", Function: "nf_ct_new"})}, false, "usual places"},
+		{"a VRF", []change{lookups, tracks(defrag, trackIn, confirm), inVRF}, false, "in a VRF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, p := router(c.changes...)
+			in := inputOf(t, Build(n, p), "eth0")
+			if got := in.IP4.Node(NodeTrack) != nil; got != c.node {
+				t.Errorf("node: %v", got)
+			}
+			if c.why == "" && len(in.IP4.Why) > 0 || c.why != "" && (len(in.IP4.Why) == 0 || !strings.Contains(in.IP4.Why[0].Detail, c.why)) {
+				t.Errorf("%+v, want %q", in.IP4.Why, c.why)
+			}
+			if len(in.IP6.Why) > 0 || in.IP6.Node(NodeTrack) != nil {
+				t.Errorf("IPv6: %+v", in.IP6)
+			}
+		})
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// Filter is what the rules at a family's routed hooks do to forwarded packets, whatever devices they come and go by.
+type Filter struct {
+	Program *rules.Program `json:"-"`
+	// Pre and Post: entries before and behind the route, of which so many leave packets to Linux; no entries where the stage does nothing.
+	Pre  Stage `json:"pre"`
+	Post Stage `json:"post"`
+	Slow []Why `json:"slow,omitempty"` // the rules that leave packets to Linux, each with its part of the traffic
+	// Images are what the data path looks packets up in, and Places where the counters that they move live; where it asks rules at all.
+	Images  [image.Stages]*image.Image `json:"-"`
+	Places  []ruleset.CounterPlace     `json:"-"`
+	Problem string                     `json:"problem,omitempty"` // why there are no images
+
+	mark      bool // a rule changes the mark
+	routeMark bool // and one before the route does
+	closed    bool // no packet comes to its end
+	left      []rules.SlowTraffic
+	at        map[string]bool
+}
+
+// Stage is the size of a stage of a Filter.
+type Stage struct {
+	Entries int `json:"entries"`
+	Slow    int `json:"slow"`
+	Dims    int `json:"dims,omitempty"` // fields that a packet is looked up by
+}
+
+func newFilter(rs *ruleset.Ruleset, key filterKey) *Filter {
+	f := &Filter{Program: rules.Flatten(routedOnly(rs), key.class()), at: map[string]bool{}}
+	for i := range f.Program.Lists {
+		for j := range f.Program.Lists[i] {
+			f.entry(&f.Program.Lists[i][j])
+		}
+	}
+	f.closed = closed(f.Program.Lists[0])
+	return f
+}
+
+// closed says whether every packet meets a rule that leaves it to Linux, so that asking the rules is of no use to any.
+func closed(entries []rules.Entry) bool {
+	for i := range entries {
+		switch e := &entries[i]; {
+		case e.Then == rules.LeaveSlow && len(e.When) == 0:
+			return true
+		case e.Then != rules.Next && e.Then != rules.LeaveSlow:
+			return false
+		}
+	}
+	return false
+}
+
+// routedOnly is a rule set without the chains of single devices, which are a matter of those devices (hooks.go).
+func routedOnly(rs *ruleset.Ruleset) *ruleset.Ruleset {
+	out := *rs
+	out.Tables = make([]ruleset.Table, len(rs.Tables))
+	for i, t := range rs.Tables {
+		t.Chains = slices.Clone(t.Chains)
+		for j := range t.Chains {
+			if b := t.Chains[j].Base; b != nil && (b.Hook == ruleset.Ingress || b.Hook == ruleset.Egress) {
+				t.Chains[j].Base = nil
+			}
+		}
+		out.Tables[i] = t
+	}
+	return &out
+}
+
+// entry counts an entry in, unless it does nothing but count a policy: chains without rules cost nothing.
+func (f *Filter) entry(e *rules.Entry) {
+	if e.By.Rule == nil && e.Then == rules.Next {
+		return
+	}
+	f.at[e.Hook().String()] = true
+	if slices.ContainsFunc(e.Do, func(s ruleset.Step) bool { c, ok := s.(ruleset.SetField); return ok && c.Field == ruleset.Mark }) {
+		f.mark = true
+		f.routeMark = f.routeMark || e.BeforeRoute()
+	}
+	stage := &f.Post
+	if e.BeforeRoute() {
+		stage = &f.Pre
+	}
+	stage.Entries++
+	if e.Then == rules.LeaveSlow {
+		stage.Slow++
+	}
+}
+
+// manySlow is how many slow rules are named one by one.
+const manySlow = 10
+
+// name lists the slow rules, and those that images cannot express.
+func (f *Filter) name(family model.Family) {
+	slow := slices.Concat(f.Program.Slow(), f.left)
+	for i, s := range slow {
+		code := routedHooks[family][s.Hook.String()]
+		if i == manySlow {
+			f.Slow = append(f.Slow, because(code, "and %d rules more", len(slow)-manySlow))
+			return
+		}
+		f.Slow = append(f.Slow, because(code, "%s", describeSlow(s, f.Program.Rules())))
+	}
+}
+
+// describeSlow says which part of the traffic a rule leaves to Linux, which rule it is, and why.
+func describeSlow(s rules.SlowTraffic, rs *ruleset.Ruleset) string {
+	var region []string
+	for _, c := range s.Region {
+		region = append(region, c.Text(rs))
+	}
+	what := strings.Join(region, ", ")
+	switch {
+	case s.Called:
+		what = strings.TrimSpace("what is led to it, " + what)
+	case what == "":
+		what = "all packets"
+	}
+	return fmt.Sprintf("%s: %s: %s", strings.TrimSuffix(what, ","), s.By, s.Why)
+}
+
+// filtered says whether a hook is a chain whose rules were read and are understood as a whole, so that they speak for it.
+func filtered(rs *ruleset.Ruleset, h model.NFHook) bool {
+	if rs == nil || len(h.Extra) > 0 {
+		return false
+	}
+	dialect := ruleset.NFT
+	if h.Kind == model.Legacy {
+		dialect = ruleset.Legacy
+	} else if h.Kind != model.NFTables {
+		return false
+	}
+	own := ruleset.IP4
+	if h.Family == model.IP6 {
+		own = ruleset.IP6
+	}
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Name != h.Table || t.Dialect != dialect || t.Dormant || t.Family != own && t.Family != ruleset.Inet {
+			continue
+		}
+		if c := t.Chain(h.Chain); c != nil && c.Base != nil && c.Base.Hook.String() == h.Hook && int(c.Base.Priority) == h.Priority {
+			return true
+		}
+	}
+	return false
+}
+
+// filterReasons settles what the rules at a family's routed hooks mean for it: reasons against every packet, or a filter of the graph.
+func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, policy ruleFacts) (*Filter, []Why) {
+	if len(hooks) == 0 {
+		return nil, nil
+	}
+	f := b.policy.Memo.filter(b.net, family, b.policy.Kernel.Rules, b.tracking[family].on, b.policy.Kernel.Sets)
+	if f.Pre.Entries+f.Post.Entries == 0 {
+		return nil, nil
+	}
+	var why []Why
+	if !b.policy.Kernel.Rules {
+		for _, h := range hooks {
+			if f.at[h.Hook] {
+				why = append(why, because(routedHooks[family][h.Hook], "%s", describeHook(h)))
+			}
+		}
+		return f, append(why, f.Slow...)
+	}
+	if f.closed {
+		why = append(why, f.Slow...)
+	}
+	// The route is looked up without a mark at XDP, and the way back nowhere with one.
+	if f.Problem != "" {
+		why = append(why, because(routedHooks[family]["forward"], "%s", f.Problem))
+	}
+	if f.routeMark && (policy.marks || b.validMark()) {
+		why = append(why, because(reason.RuleUnknown, "%s: netfilter rules set a mark that routing asks for", family))
+	}
+	return f, why
+}
+
+// validMark says whether the way back is looked up with the mark anywhere.
+func (b *builder) validMark() bool {
+	return b.net.Sysctl.All4.SrcValidMark || slices.ContainsFunc(b.net.Links, func(l model.Link) bool { return l.Conf4.SrcValidMark })
+}
+
+// marksSet says whether rules set marks, which frames at XDP do not carry.
+func (b *builder) marksSet() bool {
+	f4, f6 := b.graph.Filter4, b.graph.Filter6
+	return f4 != nil && f4.mark || f6 != nil && f6.mark
+}
+
+// inVRF gives the reason in rules for packets of a VRF: they pass prerouting twice, and come from the VRF device afterwards.
+func (f *Filter) inVRF(family model.Family, vrf *model.Link) []Why {
+	if f == nil || vrf == nil {
+		return nil
+	}
+	hook := "forward"
+	if f.Pre.Entries > 0 {
+		hook = "prerouting"
+	}
+	return []Why{because(routedHooks[family][hook], "rules in a VRF (%s)", vrf.Name)}
+}

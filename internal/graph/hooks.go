@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Where a tc filter or qdisc hangs (linux/pkt_sched.h).
+const (
+	tcIngress       = 0xffff0000 // parent of filters on the old ingress qdisc
+	tcClsact        = 0xfffffff1
+	tcClsactIngress = 0xfffffff2
+	tcClsactEgress  = 0xfffffff3
+)
+
+const ethPAll = 0x0003
+
+// tap is a packet socket that may see forwarded packets.
+type tap struct{ model.PacketSocket }
+
+func (t tap) on(l *model.Link) Why {
+	who := t.Process
+	if who == "" {
+		who = fmt.Sprintf("socket inode %d", t.Inode)
+	}
+	if t.Index == 0 {
+		return because(reason.PacketSocket, "%s on every interface", who)
+	}
+	return because(reason.PacketSocket, "%s on %s", who, l.Name)
+}
+
+// tapsOn lists the packet sockets that see a device. Sockets for every protocol see frames before tc on the way in and after
+// it on the way out, so only XDP hides frames from them; sockets for one protocol see them after tc, where the fast path has
+// already taken them.
+func (b *builder) tapsOn(l *model.Link, early bool) []Why {
+	var why []Why
+	for _, list := range [][]tap{b.taps[0], b.taps[l.Index]} {
+		for _, t := range list {
+			if (t.Protocol == ethPAll) == early {
+				why = append(why, t.on(l))
+			}
+		}
+	}
+	return why
+}
+
+// ingressHooks gives the reasons in what is hooked into a device's receive path behind our program, for both of our hooks:
+// tc programs and filters, netfilter's ingress, packet sockets for one protocol.
+func (b *builder) ingressHooks(l *model.Link) []Why {
+	var why []Why
+	for _, p := range l.TCX {
+		if !p.Own && p.Hook != "tcx-egress" {
+			why = append(why, because(reason.ForeignTC, "%s: program %d %s at %s", l.Name, p.ID, p.Name, p.Hook))
+		}
+	}
+	for _, f := range l.TCFilters {
+		if !f.Own && f.Parent != tcClsactEgress && f.Parent>>16 == tcIngress>>16 {
+			why = append(why, b.filter(l, f))
+		}
+	}
+	for _, q := range l.Qdiscs {
+		if q.Block && (q.Kind == "clsact" || q.Kind == "ingress") {
+			why = append(why, because(reason.TCFilter, "%s: %s with a shared block", l.Name, q.Kind))
+		}
+	}
+	return join(why, b.netdevHooks(l, "ingress"), b.tapsOn(l, false))
+}
+
+// xdpEgressHooks gives the reasons in what a frame sent by XDP would not meet on a device: tc programs and filters, queueing,
+// packet sockets.
+func (b *builder) xdpEgressHooks(l *model.Link) []Why {
+	var why []Why
+	for _, p := range l.TCX {
+		if !p.Own && p.Hook != "tcx-ingress" {
+			why = append(why, because(reason.ForeignTC, "%s: program %d %s at %s", l.Name, p.ID, p.Name, p.Hook))
+		}
+	}
+	for _, f := range l.TCFilters {
+		if !f.Own && egressFilter(f) {
+			why = append(why, b.filter(l, f))
+		}
+	}
+	for _, q := range l.Qdiscs {
+		switch {
+		case q.Kind == "clsact" && q.Block:
+			why = append(why, because(reason.TCFilter, "%s: clsact with a shared block", l.Name))
+		case !bypassable(q):
+			why = append(why, because(reason.Qdisc, "%s: %s", l.Name, q.Kind))
+		}
+	}
+	return join(why, b.tapsOn(l, true))
+}
+
+// tcEgressFilters are the classic classifiers that see no difference between a packet that Linux forwards and one that a tc
+// program redirects. The others may look at the packet's route, which a redirected packet does not have.
+var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, "matchall": true, "fw": true}
+
+// tcEgressHooks gives the reasons in what a packet redirected by tc would not meet on a device, or meet in another state:
+// redirected packets pass qdiscs and tc filters, but the kernel skips netfilter's egress hook for them (nf_skip_egress).
+func (b *builder) tcEgressHooks(l *model.Link) []Why {
+	var why []Why
+	for _, f := range l.TCFilters {
+		if !f.Own && egressFilter(f) && !tcEgressFilters[f.Kind] {
+			why = append(why, b.filter(l, f))
+		}
+	}
+	for _, q := range l.Qdiscs {
+		if q.Kind == "clsact" && q.Block {
+			why = append(why, because(reason.TCFilter, "%s: clsact with a shared block", l.Name))
+		}
+	}
+	return why
+}
+
+// egressFilter says whether a filter classifies outgoing packets: on clsact's egress or on a qdisc or class.
+func egressFilter(f model.TCFilter) bool {
+	switch f.Parent {
+	case tcIngress, tcClsact, tcClsactIngress:
+		return false
+	}
+	return true
+}
+
+func (b *builder) filter(l *model.Link, f model.TCFilter) Why {
+	if f.Kind == "bpf" {
+		return because(reason.ForeignTC, "%s: tc filter bpf, prio %d", l.Name, f.Prio)
+	}
+	return because(reason.TCFilter, "%s: tc filter %s, prio %d", l.Name, f.Kind, f.Prio)
+}
+
+// bypassable says whether a frame sent by XDP may go around a qdisc: it neither shapes nor classifies, and no user set it up
+// with limits of his own. The kernel's default qdiscs have handle 0.
+func bypassable(q model.Qdisc) bool {
+	switch q.Kind {
+	case "noqueue", "pfifo_fast", "mq", "clsact", "ingress":
+		return true
+	case "fq_codel", "fq":
+		return q.Handle == 0
+	}
+	return false
+}
+
+// netdevHooks gives the reasons in a device's netfilter ingress or egress chains.
+func (b *builder) netdevHooks(l *model.Link, hook string) []Why {
+	var why []Why
+	for _, name := range []string{"", l.Name} {
+		for _, h := range b.hooks[name] {
+			if h.Hook == hook || h.Hook != "ingress" && h.Hook != "egress" {
+				why = append(why, because(reason.NetfilterNetdev, "%s %s: %s", l.Name, h.Hook, describeHook(h)))
+			}
+		}
+	}
+	return why
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// maxImages is how many bytes all images of one family may take; the data path has room for both families, and for their successors.
+const maxImages = 24 << 20
+
+// Memo keeps what was worked out of a rule set, since that of thousands of rules takes longer than all else, and since equal images must
+// stay the same value in the data path. It belongs to one caller of Build.
+type Memo struct {
+	// Apart is the number of rules from which on a rule set is left to a Compilation; 0 for never.
+	Apart int
+
+	of       *ruleset.Ruleset
+	devices  []rules.Device
+	compiled bool
+	kept     bool // before is for the same devices and the same data path
+	filters  map[filterKey]*Filter
+	pending  []filterKey           // those of filters that stand in for one that is not compiled yet
+	before   map[filterKey]*Filter // the last that were compiled of other rule sets
+	places   []ruleset.CounterPlace
+}
+
+// filterKey says for which packets a filter is: where connections are tracked, only those of established ones come to rules.
+type filterKey struct {
+	family      model.Family
+	established bool
+	sets        bool // the data path can ask ipsets
+}
+
+// filter gives what a network's rules do to a family's packets.
+func (m *Memo) filter(net *model.Network, family model.Family, compile, established, sets bool) *Filter {
+	if m == nil {
+		m = &Memo{}
+	}
+	m.begin(net, compile)
+	key := filterKey{family, established, sets}
+	f := m.filters[key]
+	if f != nil {
+		return f
+	}
+	switch f = m.keep(key); {
+	case f != nil:
+	case !compile:
+		f = newFilter(net.Filter, key)
+		f.name(family)
+	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
+		f = m.standIn(key)
+		m.pending = append(m.pending, key)
+	default:
+		f = compiled(net.Filter, key, m.devices, m.before[key])
+	}
+	m.filters[key] = f
+	return f
+}
+
+// begin forgets what was worked out of other rules or for other devices, but for what may serve again.
+func (m *Memo) begin(net *model.Network, compile bool) {
+	devices := devicesOf(net)
+	alike := m.compiled == compile && (!compile || slices.Equal(m.devices, devices))
+	if m.of == net.Filter && alike && m.filters != nil {
+		return
+	}
+	before := maps.Clone(m.before)
+	if before == nil {
+		before = map[filterKey]*Filter{}
+	}
+	for key, f := range m.filters {
+		if !slices.Contains(m.pending, key) {
+			before[key] = f
+		}
+	}
+	*m = Memo{Apart: m.Apart, of: net.Filter, devices: devices, compiled: compile, kept: alike, filters: map[filterKey]*Filter{}, before: before}
+}
+
+// compiled is a filter with its images.
+func compiled(rs *ruleset.Ruleset, key filterKey, devices []rules.Device, old *Filter) *Filter {
+	f := newFilter(rs, key)
+	if f.Pre.Entries+f.Post.Entries > 0 {
+		f.Problem = f.compile(rs, devices, old)
+	}
+	f.name(key.family)
+	return f
+}
+
+// compile makes the images of the stages that do something; old has those that may still be good. It says why it could not.
+func (f *Filter) compile(rs *ruleset.Ruleset, devices []rules.Device, old *Filter) string {
+	f.Places = rs.Identities()
+	size := 0
+	dims := map[*Stage]uint16{}
+	f.Pre.Slow, f.Post.Slow = 0, 0
+	for stage := range image.Stages {
+		s := &f.Pre
+		if stage == image.Post {
+			s = &f.Post
+		}
+		if s.Entries == 0 {
+			continue
+		}
+		im, err := image.Compile(f.Program, devices, image.Options{Stage: stage, CT: f.Program.Class.Established})
+		if err != nil {
+			return err.Error()
+		}
+		if im == nil {
+			continue
+		}
+		f.left = append(f.left, im.Left...)
+		if old != nil && sameImage(old.Images[stage], im, old.Places, f.Places) {
+			im = old.Images[stage]
+		}
+		f.Images[stage] = im
+		dims[s] |= im.Shape.Dims
+		s.Slow, s.Dims = s.Slow+im.Slow, bits.OnesCount16(dims[s])
+		size += len(im.Bytes)
+	}
+	if size > maxImages {
+		return fmt.Sprintf("the rules take %d bytes, the data path has room for %d", size, maxImages)
+	}
+	return ""
+}
+
+// sameImage says whether two images do the same and count in the same places, by the same numbers.
+func sameImage(a, b *image.Image, placesA, placesB []ruleset.CounterPlace) bool {
+	return a != nil && a.Shape == b.Shape && bytes.Equal(a.Bytes, b.Bytes) && slices.Equal(a.Places, b.Places) &&
+		slices.EqualFunc(a.Counters, b.Counters, func(x, y ruleset.CounterID) bool { return x == y && samePlace(placesA[x], placesB[y]) })
+}
+
+func samePlace(a, b ruleset.CounterPlace) bool {
+	return a.Kind == b.Kind && a.Family == b.Family && a.Table == b.Table && a.TableHandle == b.TableHandle && a.Chain == b.Chain && a.Handle == b.Handle &&
+		a.Index == b.Index && a.Name == b.Name && slices.Equal(a.Key, b.Key)
+}
+
+// devicesOf are all devices as rules know them.
+func devicesOf(net *model.Network) (out []rules.Device) {
+	for i := range net.Links {
+		l := &net.Links[i]
+		out = append(out, rules.Device{Name: l.Name, Index: l.Index, Group: l.Group, Type: l.Type})
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// routedHooks are the netfilter hooks that a forwarded packet passes; input and output are for this host's own packets.
+var routedHooks = map[model.Family]map[string]reason.Code{
+	model.IP4: {
+		"prerouting":  reason.NetfilterIP4Prerouting,
+		"forward":     reason.NetfilterIP4Forward,
+		"postrouting": reason.NetfilterIP4Postrouting,
+	},
+	model.IP6: {
+		"prerouting":  reason.NetfilterIP6Prerouting,
+		"forward":     reason.NetfilterIP6Forward,
+		"postrouting": reason.NetfilterIP6Postrouting,
+	},
+}
+
+// idle says whether a hook changes nothing for any packet: a chain of tables without rules that lets everything pass.
+// Connection tracking is never idle, since it makes entries (see conntrack.go). br_netfilter looks only at packets that came in through a
+// bridge, and ports of bridges are not attached to; a local hook looks only at packets of sockets.
+func idle(h model.NFHook) bool {
+	if h.Kind == model.BridgeNF || h.Kind == model.NFLocal {
+		return true
+	}
+	return (h.Kind == model.NFTables || h.Kind == model.Legacy) && h.Rules == 0 && h.PolicyAccept && len(h.Extra) == 0
+}
+
+// netfilterReasons sorts the registered hooks into reasons for each family, and by device for netdev. Hooks whose rules are known are left
+// to those.
+func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
+	known := map[model.Family][]model.NFHook{}
+	for _, h := range b.net.Netfilter {
+		if idle(h) || b.passedByTracked(h) {
+			continue
+		}
+		switch h.Family {
+		case model.IP4, model.IP6:
+			why, met := routedHook(b.withTracking(h))
+			if !met {
+				continue
+			}
+			if filtered(b.net.Filter, h) {
+				known[h.Family] = append(known[h.Family], h)
+				continue
+			}
+			if h.Family == model.IP4 {
+				ip4 = append(ip4, why)
+			} else {
+				ip6 = append(ip6, why)
+			}
+		case model.Netdev:
+			b.hooks[h.Device] = append(b.hooks[h.Device], h)
+		case model.ARP, model.BridgeFamily:
+			// Routed packets do not pass these: ARP goes to Linux, and ports of bridges are not attached to.
+		default:
+			why := because(reason.NetfilterUnknown, "family %d %s: %s", h.Family, h.Hook, describeHook(h))
+			ip4, ip6 = append(ip4, why), append(ip6, why)
+		}
+	}
+	f4, why4 := b.filterReasons(model.IP4, known[model.IP4], b.rules4)
+	f6, why6 := b.filterReasons(model.IP6, known[model.IP6], b.rules6)
+	b.graph.Filter4, b.graph.Filter6 = f4, f6
+	return append(ip4, why4...), append(ip6, why6...)
+}
+
+// routedHook gives the reason in an IPv4 or IPv6 hook that is not idle, and whether forwarded packets meet it at all.
+func routedHook(h model.NFHook) (Why, bool) {
+	if h.Hook == "input" || h.Hook == "output" {
+		return Why{}, false
+	}
+	code, known := routedHooks[h.Family][h.Hook]
+	understood := h.Kind == model.NFTables || h.Kind == model.Legacy || h.Kind == model.Conntrack || h.Kind == model.Flowtable
+	if !known || !understood {
+		return because(reason.NetfilterUnknown, "%s %s: %s", h.Family, h.Hook, describeHook(h)), true
+	}
+	return because(code, "%s", describeHook(h)), true
+}
+
+// describeHook names a hook as its owner would: the table and chain, or the function.
+func describeHook(h model.NFHook) string {
+	var parts []string
+	if h.Table != "" {
+		parts = append(parts, "table "+h.Table)
+	}
+	if h.Chain != "" {
+		parts = append(parts, "chain "+h.Chain)
+	}
+	if len(parts) == 0 && h.Function != "" {
+		parts = append(parts, h.Function)
+	}
+	name := strings.Join(append([]string{string(h.Kind)}, parts...), " ")
+	var notes []string
+	switch {
+	case h.Rules == 1:
+		notes = append(notes, "1 rule")
+	case h.Rules > 1:
+		notes = append(notes, fmt.Sprintf("%d rules", h.Rules))
+	}
+	if !h.PolicyAccept && (h.Kind == model.NFTables || h.Kind == model.Legacy) {
+		notes = append(notes, "policy drop")
+	}
+	if notes = append(notes, h.Extra...); len(notes) == 0 {
+		return name
+	}
+	return name + " (" + strings.Join(notes, ", ") + ")"
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// FR_ACT_* that bpf_fib_lookup evaluates as the kernel's forwarding does: table, goto, nop, blackhole, unreachable, prohibit.
+var liveActions = map[uint8]bool{1: true, 2: true, 3: true, 6: true, 7: true, 8: true}
+
+// defaultRules4 is the number of IPv4 rules that the kernel makes by itself: local, main, default.
+const defaultRules4 = 3
+
+// ruleFacts is what a family's policy rules mean for every interface. The rules themselves are evaluated live by
+// bpf_fib_lookup, with the packet's addresses, ingress interface, TOS or flow label, and, where a rule needs them, its protocol
+// and ports; marks are 0 at XDP, and at TC other packets go up.
+type ruleFacts struct {
+	why    []Why
+	ports  bool            // a rule looks at the protocol or at ports
+	marks  bool            // a rule looks at the mark
+	custom bool            // there are rules beside the kernel's own, or some of those are gone
+	iif    map[string]bool // interfaces that rules name as ingress
+}
+
+func readRules(rules []model.Rule, family model.Family) ruleFacts {
+	f := ruleFacts{iif: map[string]bool{}}
+	own := 0
+	for _, r := range rules {
+		if r.Family != family {
+			continue
+		}
+		if r.Default {
+			own++
+		} else {
+			f.custom = true
+		}
+		f.ports = f.ports || r.Ports
+		f.marks = f.marks || r.Mark
+		if r.IIF != "" {
+			f.iif[r.IIF] = true
+		}
+		f.why = append(f.why, ruleReasons(r)...)
+	}
+	if family == model.IP4 && own > 0 && own < defaultRules4 {
+		f.custom = true
+	}
+	return f
+}
+
+// ruleReasons lists what in a rule the live lookup cannot evaluate as Linux would.
+func ruleReasons(r model.Rule) []Why {
+	var missing []string
+	if r.TunID {
+		missing = append(missing, "tun_id")
+	}
+	if r.UIDRange {
+		missing = append(missing, "uidrange")
+	}
+	if r.Realms {
+		missing = append(missing, "realms")
+	}
+	if !liveActions[r.Action] {
+		missing = append(missing, fmt.Sprintf("action %d", r.Action))
+	}
+	for _, u := range r.Unknown {
+		missing = append(missing, u.What)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []Why{because(reason.RuleUnknown, "%s rule %d: %s", r.Family, r.Priority, strings.Join(missing, ", "))}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// specials lists the destinations that need more than the live lookup: routes with an mtu (the lookup honours
+// locked ones only, and not for packets that are still to be segmented), realms, multipath hashed otherwise than by addresses, and attributes that are not understood. Routes with an
+// encapsulation need no row, since the lookup itself refuses them.
+func specials(net *model.Network) []Special {
+	var rows []Special
+	for _, r := range net.Routes.Notable {
+		for _, family := range []model.Family{model.IP4, model.IP6} {
+			other := model.IP4 + model.IP6 - family
+			if r.Family == other {
+				continue
+			}
+			hash := net.Sysctl.HashPolicy4
+			if family == model.IP6 {
+				hash = net.Sysctl.HashPolicy6
+			}
+			if s, ok := special(r, family, hash); ok {
+				rows = append(rows, s)
+			}
+		}
+	}
+	slices.SortFunc(rows, comparePrefix)
+	return cover(rows)
+}
+
+func special(r model.Route, family model.Family, hash uint8) (Special, bool) {
+	s := Special{Prefix: r.Prefix.Masked()}
+	if s.Prefix.IsValid() && s.Prefix.Addr().Is4() != (family == model.IP4) {
+		s.Prefix = netip.Prefix{}
+	}
+	if !s.Prefix.IsValid() {
+		s.Prefix = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		if family == model.IP4 {
+			s.Prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+	}
+	s.MTU = r.MTU
+	switch {
+	case len(r.Unknown) > 0:
+		s.Always = reason.RouteUnknown
+	case r.Multipath && (hash != 0 || r.Resilient):
+		s.Always = reason.RouteECMP
+	case r.Realm:
+		s.Always = reason.RouteRealm
+	}
+	return s, s.MTU != 0 || s.Always != reason.Fast
+}
+
+// comparePrefix orders by family, address and length.
+func comparePrefix(a, b Special) int {
+	if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
+		return c
+	}
+	return a.Prefix.Bits() - b.Prefix.Bits()
+}
+
+// cover merges rows of one prefix and hands what a row says on to the rows inside it. In sorted order every row follows
+// those that cover it, so a stack of the open ones is enough.
+func cover(rows []Special) []Special {
+	var out []Special
+	var open []int // indexes in out of the rows that cover the current one, outermost first
+	for _, r := range rows {
+		if n := len(out); n > 0 && out[n-1].Prefix == r.Prefix {
+			out[n-1] = merge(out[n-1], r)
+			continue
+		}
+		for len(open) > 0 && !covers(out[open[len(open)-1]].Prefix, r.Prefix) {
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 {
+			r = merge(r, out[open[len(open)-1]])
+		}
+		open = append(open, len(out))
+		out = append(out, r)
+	}
+	return out
+}
+
+func covers(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+func merge(a, b Special) Special {
+	if a.MTU == 0 || b.MTU != 0 && b.MTU < a.MTU {
+		a.MTU = b.MTU
+	}
+	if a.Always == reason.Fast {
+		a.Always = b.Always
+	}
+	return a
+}

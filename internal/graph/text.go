@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/shuntnet/shunt/internal/model"
+)
+
+// Text draws the graph with line characters: a box for each attached port with the nodes of its fast paths, then the ways
+// out, then what is left to Linux.
+func (g *Graph) Text() string {
+	var b strings.Builder
+	for _, p := range g.Ports {
+		if len(p.Hooks) > 0 {
+			p.text(&b, g)
+		}
+	}
+	g.waysOut(&b)
+	g.leftToLinux(&b)
+	return b.String()
+}
+
+func (p Port) text(b *strings.Builder, g *Graph) {
+	fmt.Fprintf(b, "╭─ %s ── %s\n", p.Name, p.hookNames())
+	for i, in := range p.Inputs {
+		if len(in.VLANs) > 0 {
+			fmt.Fprintf(b, "├─ %s → %s\n", tagNames(in.VLANs), in.Name)
+		}
+		in.IP4.text(b, "ip4")
+		in.IP6.text(b, "ip6")
+		if i == len(p.Inputs)-1 {
+			fmt.Fprintf(b, "╰─▶ %s\n\n", strings.Join(g.reached(p), "   "))
+		}
+	}
+}
+
+func (p Path) text(b *strings.Builder, family string) {
+	if p.Fast() {
+		fmt.Fprintf(b, "│  %s ─▶ %s\n", family, strings.Join(p.nodeNames(), " ─ "))
+		for _, w := range p.Except {
+			fmt.Fprintf(b, "│      ··▶ Linux: %s\n", w)
+		}
+		return
+	}
+	for i, w := range p.Why {
+		if i == 0 {
+			fmt.Fprintf(b, "│  %s ··▶ Linux: %s\n", family, w)
+		} else {
+			fmt.Fprintf(b, "│                %s\n", w)
+		}
+	}
+}
+
+// waysOut is a table of the interfaces that can be entered: ● from this hook, ○ not.
+func (g *Graph) waysOut(b *strings.Builder) {
+	width := 8
+	for _, e := range g.Egress {
+		width = max(width, utf8.RuneCountInString(e.title(g)))
+	}
+	fmt.Fprintf(b, "%-*s  xdp  tc  mtu\n", width, "way out")
+	for _, e := range g.Egress {
+		fmt.Fprintf(b, "%-*s   %s    %s  %d\n", width, e.title(g), dot(e.XDP), dot(e.TC), e.MTU)
+		for _, w := range reasonsOf(e) {
+			fmt.Fprintf(b, "  · %s\n", w)
+		}
+	}
+	for i, s := range g.Special {
+		if i == 0 {
+			b.WriteString("\nroutes with care\n")
+		}
+		fmt.Fprintf(b, "  %s %s\n", s.Prefix, s.demand())
+	}
+}
+
+func (g *Graph) leftToLinux(b *strings.Builder) {
+	first := true
+	for _, p := range g.Ports {
+		if len(p.Hooks) > 0 {
+			continue
+		}
+		if first {
+			b.WriteString("\nnot attached\n")
+			first = false
+		}
+		if p.Via != 0 {
+			fmt.Fprintf(b, "  %s: its packets are met at %s\n", p.Name, g.nameOf(p.Via))
+			continue
+		}
+		for i, w := range p.Why {
+			if i == 0 {
+				fmt.Fprintf(b, "  %s: %s\n", p.Name, w)
+			} else {
+				fmt.Fprintf(b, "  %s  %s\n", strings.Repeat(" ", len(p.Name)), w)
+			}
+		}
+	}
+}
+
+// String prints a reason as status does: the name and, in brackets, what it is about.
+func (w Why) String() string {
+	if w.Detail == "" {
+		return w.Reason.String()
+	}
+	return w.Reason.String() + " (" + w.Detail + ")"
+}
+
+// String prints a node with its parameters in order of their names.
+func (n Node) String() string {
+	if len(n.Params) == 0 {
+		return n.Kind
+	}
+	var params []string
+	for _, k := range slices.Sorted(maps.Keys(n.Params)) {
+		params = append(params, k+"="+n.Params[k])
+	}
+	return n.Kind + "(" + strings.Join(params, " ") + ")"
+}
+
+func (p Path) nodeNames() []string {
+	var out []string
+	for _, n := range p.Nodes {
+		out = append(out, n.String())
+	}
+	return out
+}
+
+func (p Port) hookNames() string {
+	var out []string
+	for _, h := range p.Hooks {
+		out = append(out, string(h))
+	}
+	return strings.Join(out, " + ")
+}
+
+func tagNames(tags []model.VLAN) string {
+	var out []string
+	for _, t := range tags {
+		name := fmt.Sprintf("vlan %d", t.ID)
+		if t.Proto != 0x8100 {
+			name += fmt.Sprintf(" (%#04x)", t.Proto)
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, " · ")
+}
+
+// title names a way out with what is pushed on the way.
+func (e Egress) title(g *Graph) string {
+	if len(e.VLANs) == 0 {
+		return e.Name
+	}
+	return fmt.Sprintf("%s = %s + %s", e.Name, g.nameOf(e.Port), tagNames(e.VLANs))
+}
+
+func (s Special) demand() string {
+	var out []string
+	if s.Always != 0 {
+		out = append(out, s.Always.String())
+	}
+	if s.MTU != 0 {
+		out = append(out, fmt.Sprintf("mtu %d", s.MTU))
+	}
+	return strings.Join(out, ", ")
+}
+
+// reached lists the interfaces that a port's packets can leave by, with the first hook that reaches them.
+func (g *Graph) reached(p Port) []string {
+	var out []string
+	for _, e := range g.Egress {
+		switch {
+		case len(p.Inputs) == 1 && e.Index == p.Index:
+		case p.Has(XDP) && len(e.XDP) == 0:
+			out = append(out, e.Name+" (xdp)")
+		case p.Has(TC) && len(e.TC) == 0:
+			out = append(out, e.Name+" (tc)")
+		}
+	}
+	return out
+}
+
+func (g *Graph) nameOf(index int) string {
+	for _, p := range g.Ports {
+		if p.Index == index {
+			return p.Name
+		}
+	}
+	return fmt.Sprintf("ifindex %d", index)
+}
+
+// reasonsOf merges the reasons against entering an interface, each with the hooks that it concerns when not both.
+func reasonsOf(e Egress) []string {
+	var out []string
+	for _, w := range e.XDP {
+		if slices.Contains(e.TC, w) {
+			out = append(out, w.String())
+		} else {
+			out = append(out, "xdp: "+w.String())
+		}
+	}
+	for _, w := range e.TC {
+		if !slices.Contains(e.XDP, w) {
+			out = append(out, "tc: "+w.String())
+		}
+	}
+	return out
+}
+
+func dot(why []Why) string {
+	if len(why) == 0 {
+		return "●"
+	}
+	return "○"
+}

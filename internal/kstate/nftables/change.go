@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"slices"
+
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// Change is one rule that came or went, as an event tells it.
+type Change struct {
+	Rule   *Rule
+	Gone   bool
+	Append bool   // if nothing says where: behind all others, or as the first in the place of one that went
+	Behind uint64 // handle of the rule before it; 0 where it is the first or the last
+}
+
+// DecodeChange reads NFT_MSG_NEWRULE or NFT_MSG_DELRULE of an event. The kernel says where a rule is if it is neither the first nor the
+// last of its chain, and sets NLM_F_APPEND (added) for one that was added and for one that replaces another (nf_tables_rule_notify()).
+func DecodeChange(b []byte, gone, added bool) (Change, error) {
+	const position = 6
+	r, err := DecodeRule(b)
+	if gone && r.Table != "" && r.Chain != "" && r.Handle != 0 {
+		err = nil // its name is all that is needed
+	}
+	if err != nil {
+		return Change{}, err
+	}
+	_, a, _ := body(b, 11)
+	return Change{Rule: &r, Gone: gone, Append: added, Behind: a.Uint64(position)}, nil
+}
+
+// Apply brings chains up to date and gives the indexes of those that it changed; false if it cannot be told from the events what the chains are like
+// now. Then the Dump is no longer good.
+func (d *Dump) Apply(changes []Change) (chains map[int]bool, ok bool) {
+	chains = map[int]bool{}
+	headless := map[int]bool{} // chains of which the first rule went
+	for _, ch := range changes {
+		c := d.Chain(ch.Rule.Family, ch.Rule.Table, ch.Rule.Chain)
+		if c == nil {
+			return nil, false
+		}
+		n := d.places[setName{c.Family, c.Table, c.Name}]
+		chains[n] = true
+		at := func(handle uint64) int {
+			return slices.IndexFunc(c.Rules, func(r *Rule) bool { return r.Handle == handle })
+		}
+		was := at(ch.Rule.Handle)
+		switch {
+		case ch.Gone != (was >= 0): // gone without having been there, or there already
+			return nil, false
+		case ch.Gone:
+			headless[n] = headless[n] || was == 0
+			c.Rules = slices.Delete(c.Rules, was, was+1)
+		case ch.Behind != 0:
+			before := at(ch.Behind)
+			if before < 0 {
+				return nil, false // it comes with a later event of the same transaction
+			}
+			c.Rules = slices.Insert(c.Rules, before+1, ch.Rule)
+		case !ch.Append:
+			c.Rules = slices.Insert(c.Rules, 0, ch.Rule)
+		case headless[n] && len(c.Rules) > 0: // in the place of that one, or behind all
+			return nil, false
+		default:
+			c.Rules = append(c.Rules, ch.Rule)
+		}
+	}
+	return chains, true
+}
+
+// Follow gives the rule set after Apply changed chains of the Dump that it was made of; rules and chains that did not change are shared with the one before, which
+// stays as it is. Counters keep their numbers; new ones are behind the last, and those of rules that went stay without use.
+func (t *Translation) Follow(d *Dump, chains map[int]bool) *rs.Ruleset {
+	next := *t.out
+	t.out = &next
+	next.Tables = slices.Clone(next.Tables)
+	fresh := map[int]bool{}
+	for i := range d.Chains {
+		at := &t.chains[i]
+		if !chains[i] || at.table < 0 {
+			continue
+		}
+		table := &next.Tables[at.table]
+		if !fresh[at.table] {
+			fresh[at.table], table.Chains = true, slices.Clone(table.Chains)
+		}
+		chain := &table.Chains[at.chain]
+		chain.Rules = t.rules(d.Chains[i].Rules, at.rules, chain.Rules)
+		at.rules = slices.Clone(d.Chains[i].Rules)
+	}
+	return t.out
+}

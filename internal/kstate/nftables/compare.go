@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// equal gives the tests that hold together when a value has the bytes; with not, one of them holds when it has others. The
+// kernel compares as many bytes as it was given, so that a shorter constant asks for the beginning only.
+func (m *machine) equal(v *value, data []byte, not bool) (tests []rs.Test, err error) {
+	if e, ok := v.from.(*Meta); ok && metaOf(e.Key).field.IsName() && len(data) < v.size && data[len(data)-1] == 0 {
+		data = append(slices.Clip(data), make([]byte, v.size-len(data))...) // up to the end of the name: no other begins so
+	}
+	short := v.size - len(data)
+	mask := v.mask
+	if short > 0 {
+		if v.host && v.size > 1 {
+			return nil, errors.New("only a part of it is compared")
+		}
+		mask = mask.And(bitsAt(8*short, 8*len(data)))
+	}
+	xor := v.xor
+	if short > 0 {
+		xor = xor.And(bitsAt(8*short, 8*len(data)))
+	}
+	target := shift(num(data, v.host), -8*short).Xor(xor)
+	segments, err := m.segments(v, mask)
+	if err != nil {
+		return nil, err
+	}
+	never := !isZero(target.And(mask.Not()))
+	for _, s := range segments {
+		t := rs.Test{Field: s.field, Mask: fieldMask(s, mask), Not: not}
+		switch {
+		case s.rtn:
+			if !v.plain() {
+				return nil, errors.New("a part of an address type is compared")
+			}
+			if n := target.Lo; n < uint64(s.width) {
+				t.Ranges = []rs.Range{rs.One(rs.Num(1 << n))}
+			}
+		case never:
+		default:
+			if len(segments) == 1 && s.lo >= 0 && !isZero(target.And(shift(rs.Max(s.width), -s.lo).Not())) {
+				break // beyond what the field can be
+			}
+			t.Ranges = []rs.Range{rs.One(shift(target, s.lo).And(rs.Max(s.width)))}
+			asPrefix(&t)
+		}
+		tests = append(tests, t)
+	}
+	return tests, nil
+}
+
+// asPrefix turns a comparison of the first bits of an address or name into a range of them.
+func asPrefix(t *rs.Test) {
+	width := t.Field.Width()
+	n := prefixLength(t.Mask, width)
+	if n < 0 || !isAddress(t.Field) && !t.Field.IsName() {
+		return
+	}
+	first := t.Ranges[0].Lo
+	t.Mask, t.Ranges = rs.Value{}, []rs.Range{{Lo: first, Hi: first.Or(rs.Max(width - n))}}
+}
+
+func isAddress(f rs.Field) bool {
+	return f == rs.IP4Src || f == rs.IP4Dst || f == rs.IP6Src || f == rs.IP6Dst
+}
+
+// fieldMask is the mask of a value in terms of a field; the zero value stands for all bits.
+func fieldMask(s segment, mask rs.Value) rs.Value {
+	full := rs.Max(s.width)
+	if got := shift(mask, s.lo).And(full); got != full {
+		return got
+	}
+	return rs.Value{}
+}
+
+// between gives the test that a value lies in ranges of numbers.
+func (m *machine) between(v *value, ranges []rs.Range, not bool) (rs.Test, error) {
+	segments, err := m.segments(v, v.mask)
+	switch {
+	case err != nil:
+		return rs.Test{}, err
+	case len(segments) != 1:
+		return rs.Test{}, errors.New("several fields are compared as one number")
+	case !isZero(v.xor):
+		return rs.Test{}, errors.New("it is compared as a number after an exclusive or")
+	}
+	s := segments[0]
+	t := rs.Test{Field: s.field, Mask: fieldMask(s, v.mask), Not: not}
+	full := rs.Max(s.width)
+	for _, r := range ranges {
+		if s.rtn {
+			if r.Lo != r.Hi || !v.plain() {
+				return t, errors.New("address types are compared as numbers")
+			}
+			if r.Lo.Hi == 0 && r.Lo.Lo < uint64(s.width) {
+				t.Ranges = append(t.Ranges, rs.One(rs.Num(1<<r.Lo.Lo)))
+			}
+			continue
+		}
+		if s.lo > 0 {
+			low := rs.Max(s.lo)
+			up := shift(r.Lo, s.lo)
+			if !isZero(r.Lo.And(low)) {
+				up = up.Next()
+			}
+			r = rs.Range{Lo: up, Hi: shift(r.Hi, s.lo)}
+		} else if s.lo < 0 {
+			r = rs.Range{Lo: shift(r.Lo, s.lo), Hi: shift(r.Hi, s.lo)}
+		}
+		if r.Lo.Compare(full) > 0 || r.Lo.Compare(r.Hi) > 0 {
+			continue
+		}
+		if r.Hi.Compare(full) > 0 {
+			r.Hi = full
+		}
+		t.Ranges = append(t.Ranges, r)
+	}
+	return t, nil
+}
+
+// ordered makes sure that a comparison of bytes is one of numbers.
+func ordered(v *value, data []byte) error {
+	switch {
+	case len(data) != v.size:
+		return errors.New("only a part of it is compared")
+	case v.host && littleEndian && v.size > 1:
+		return errors.New("numbers are compared in the machine's byte order")
+	}
+	return nil
+}
+
+func (m *machine) cmp(e *Cmp) {
+	v := m.get(e.Src, len(e.Data))
+	lower := m.lower
+	m.lower.v = nil
+	if e.Op == Eq || e.Op == Neq {
+		tests, err := m.equal(v, e.Data, e.Op == Neq)
+		m.emit(v, tests, err, opText(e.Op), e.Data)
+		return
+	}
+	err := ordered(v, e.Data)
+	n, r := num(e.Data, false), rs.Range{Hi: rs.Max(8 * v.size)}
+	switch e.Op {
+	case Lt:
+		if isZero(n) {
+			r = rs.Range{Lo: rs.Num(1)}
+		} else {
+			r.Hi = n.Prev()
+		}
+	case Lte:
+		r.Hi = n
+	case Gt:
+		if n == r.Hi {
+			r = rs.Range{Lo: rs.Num(1)}
+		} else {
+			r.Lo = n.Next()
+		}
+	case Gte:
+		r.Lo = n
+	default:
+		err = fmt.Errorf("comparison %d is not known", e.Op)
+	}
+	if err == nil && e.Op == Lte && lower.v == v && lower.reg == e.Src {
+		// The first half of a range was the last thing written: both together are one test.
+		if t, err := m.between(v, []rs.Range{{Lo: num(lower.data, false), Hi: n}}, false); err == nil {
+			m.steps[len(m.steps)-1] = t
+			m.words.replace(m.testText(t))
+			return
+		}
+	}
+	var t rs.Test
+	if err == nil {
+		t, err = m.between(v, []rs.Range{r}, false)
+	}
+	m.emit(v, []rs.Test{t}, err, opText(e.Op), e.Data)
+	if err == nil && len(t.Ranges) == 1 {
+		m.words.replace(m.boundText(t, e.Op))
+	}
+	if err == nil && e.Op == Gte {
+		m.lower.v, m.lower.reg, m.lower.data = v, e.Src, e.Data
+	}
+}
+
+func opText(op Op) string {
+	return pick([]string{"==", "!=", "<", "<=", ">", ">="}, uint32(op))
+}
+
+func (m *machine) inRange(e *Range) {
+	v := m.get(e.Src, max(len(e.From), len(e.To)))
+	err := ordered(v, e.From)
+	if err == nil {
+		err = ordered(v, e.To)
+	}
+	var t rs.Test
+	if err == nil {
+		t, err = m.between(v, []rs.Range{{Lo: num(e.From, false), Hi: num(e.To, false)}}, e.Not)
+	}
+	op := "in"
+	if e.Not {
+		op = "not in"
+	}
+	m.emit(v, []rs.Test{t}, err, op, append(append([]byte{}, e.From...), e.To...))
+}
+
+// emit adds a comparison to the rule, and to what is known of the packet behind it.
+func (m *machine) emit(v *value, tests []rs.Test, err error, op string, data []byte) {
+	if err != nil {
+		m.unknown(v.title(), fmt.Sprintf("%s %s 0x%x (%v)", m.valueText(v), op, data, err))
+		return
+	}
+	_, m.header = v.from.(*Payload)
+	if len(tests) > 1 && tests[0].Not {
+		m.steps = append(m.steps, rs.AnyTest{Of: tests})
+		m.words.add(m.anyText(tests))
+		return
+	}
+	for _, t := range tests {
+		m.steps = append(m.steps, t)
+		m.words.add(m.testText(t))
+		m.learn(t, v)
+	}
+}
+
+// learn takes in what a packet that passes the test must be.
+func (m *machine) learn(t rs.Test, v *value) {
+	if t.Not || !isZero(t.Mask) || len(t.Ranges) != 1 || t.Ranges[0].Lo != t.Ranges[0].Hi {
+		return
+	}
+	n := t.Ranges[0].Lo.Lo
+	_, meta := v.from.(*Meta)
+	switch t.Field {
+	case rs.NFProto:
+		m.facts.proto = map[uint64]int{familyIP4: 4, familyIP6: 6}[n]
+		m.words.dependency(&m.words.network)
+	case rs.EtherType:
+		m.facts.proto = map[uint64]int{0x0800: 4, 0x86dd: 6}[n]
+		m.words.dependency(&m.words.network)
+	case rs.IIFType:
+		m.words.dependency(&m.words.link)
+	case rs.L4Proto:
+		m.facts.l4 = int(n)
+		if meta {
+			m.words.dependency(&m.words.transport)
+		}
+	}
+}

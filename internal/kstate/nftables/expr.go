@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/kstate/nla"
+)
+
+// Expr is one expression of a rule, as the kernel keeps it: *Payload, *Meta … or *Opaque.
+type Expr any
+
+// Reg is a register. The sixteen-byte registers 1 to 4 lie over the four-byte ones, so both are counted in four bytes.
+type Reg int
+
+// Verdict is the register that a verdict is put into.
+const Verdict Reg = -1
+
+const registers = 16
+
+// Data is a value, or a verdict.
+type Data struct {
+	Bytes   []byte
+	Verdict *VerdictData
+}
+
+// VerdictData is a verdict code (NF_ACCEPT, NFT_JUMP …) with its chain.
+type VerdictData struct {
+	Code  int32
+	Chain string
+}
+
+// Op is a comparison (NFT_CMP_*).
+type Op uint32
+
+// The comparisons.
+const (
+	Eq Op = iota
+	Neq
+	Lt
+	Lte
+	Gt
+	Gte
+)
+
+// The expressions. Dst and Src are registers; where Write is set, the expression writes Src into the packet or its metadata
+// instead of reading into Dst.
+type (
+	Payload struct {
+		Dst, Src          Reg
+		Write             bool
+		Base, Offset, Len uint32
+		Checksum          [3]uint32 // type, offset, flags of a write
+	}
+	Meta struct {
+		Key      uint32
+		Dst, Src Reg
+		Write    bool
+	}
+	CT struct {
+		Key      uint32
+		Dir      int // IP_CT_DIR_*, -1 for none
+		Dst, Src Reg
+		Write    bool
+	}
+	Cmp struct {
+		Src  Reg
+		Op   Op
+		Data []byte
+	}
+	Range struct {
+		Src      Reg
+		Not      bool
+		From, To []byte
+	}
+	// Bitwise: Dst = Src & Mask ^ Xor, or a shift by Shift; Src2 is a second register (6.12), NoReg where none.
+	Bitwise struct {
+		Src, Dst, Src2 Reg
+		Len, Op        uint32
+		Mask, Xor      []byte
+		Shift          uint32
+	}
+	Byteorder struct {
+		Src, Dst      Reg
+		Op, Len, Size uint32
+	}
+	Immediate struct {
+		Dst  Reg
+		Data Data
+	}
+	Lookup struct {
+		Set      string
+		Src, Dst Reg
+		Map      bool // Dst is given
+		Not      bool
+	}
+	Dynset struct {
+		Set       string
+		Op        uint32
+		Src, Data Reg // Data is NoReg where none
+		Timeout   uint64
+		Not       bool
+		Exprs     []Expr
+	}
+	ExtHdr struct {
+		Dst, Src               Reg
+		Write, Present         bool
+		Type                   uint8
+		Offset, Len, Op, Flags uint32
+	}
+	FIB struct {
+		Dst           Reg
+		Result, Flags uint32
+	}
+	RT struct {
+		Dst Reg
+		Key uint32
+	}
+	Counter struct{ Packets, Bytes uint64 }
+	Limit   struct {
+		Rate, Unit         uint64
+		Burst, Type, Flags uint32
+	}
+	Log struct {
+		Prefix                string
+		Group                 int // -1 for none
+		Level, Flags, Snaplen uint32
+		Threshold             uint16
+	}
+	Reject struct {
+		Type uint32
+		Code uint8
+	}
+	// NAT is nat, masq or redir. NoReg stands for a register that is not given.
+	NAT struct {
+		Kind               string // "snat", "dnat", "masquerade", "redirect"
+		Family, Flags      uint32
+		AddrMin, AddrMax   Reg
+		ProtoMin, ProtoMax Reg
+	}
+	ObjRef struct {
+		Type uint32
+		Name string
+		Set  string // map that gives the name for the value in Src
+		Src  Reg
+	}
+	Quota struct {
+		Bytes, Consumed uint64
+		Flags           uint32
+	}
+	Queue struct {
+		Num, Total, Flags uint16
+		Src               Reg // NoReg where none
+	}
+	NumGen struct {
+		Dst                   Reg
+		Modulus, Type, Offset uint32
+	}
+	Hash struct {
+		Dst, Src                         Reg
+		Len, Modulus, Seed, Offset, Type uint32
+	}
+	ConnLimit struct{ Count, Flags uint32 }
+	Socket    struct {
+		Dst        Reg
+		Key, Level uint32
+	}
+	NoTrack struct{}
+	Last    struct {
+		Used  bool
+		Msecs uint64
+	}
+	FlowOffload struct{ Table string }
+	// XT is a match or target of the old iptables in a rule of nf_tables.
+	XT struct {
+		Target   bool
+		Name     string
+		Revision uint32
+		Info     []byte
+	}
+	// Opaque is an expression that is not understood, or whose attributes are not.
+	Opaque struct{ Name, Why string }
+)
+
+// NoReg stands for a register that is not given.
+const NoReg Reg = -2
+
+// decoder of an expression. highest is the last attribute type that is understood.
+type decoder struct {
+	highest uint16
+	decode  func(a *nla.Attrs) (Expr, error)
+}
+
+// decoders by name of the expression.
+var decoders = map[string]decoder{
+	"payload": {8, func(a *nla.Attrs) (Expr, error) {
+		e := &Payload{Base: a.Uint32(2, 0), Offset: a.Uint32(3, 0), Len: a.Uint32(4, 0), Checksum: [3]uint32{a.Uint32(6, 0), a.Uint32(7, 0), a.Uint32(8, 0)}}
+		e.Dst, e.Src, e.Write = eitherReg(a, 1, 5)
+		return e, a.Need(2, 3, 4)
+	}},
+	"meta": {3, func(a *nla.Attrs) (Expr, error) {
+		e := &Meta{Key: a.Uint32(2, 0)}
+		e.Dst, e.Src, e.Write = eitherReg(a, 1, 3)
+		return e, a.Need(2)
+	}},
+	"ct": {4, func(a *nla.Attrs) (Expr, error) {
+		e := &CT{Key: a.Uint32(2, 0), Dir: -1}
+		if a.V[3] != nil {
+			e.Dir = int(a.Uint8(3))
+		}
+		e.Dst, e.Src, e.Write = eitherReg(a, 1, 4)
+		return e, a.Need(2)
+	}},
+	"cmp": {3, func(a *nla.Attrs) (Expr, error) {
+		return &Cmp{reg(a, 1), Op(a.Uint32(2, 0)), constant(a, 3)}, a.Need(1, 2, 3)
+	}},
+	"range": {4, func(a *nla.Attrs) (Expr, error) {
+		return &Range{reg(a, 1), a.Uint32(2, 0) == 1, constant(a, 3), constant(a, 4)}, a.Need(1, 2, 3, 4)
+	}},
+	"bitwise": {8, func(a *nla.Attrs) (Expr, error) {
+		e := &Bitwise{Src: reg(a, 1), Dst: reg(a, 2), Len: a.Uint32(3, 0), Op: a.Uint32(6, 0), Src2: optReg(a, 8)}
+		if a.V[4] != nil {
+			e.Mask = constant(a, 4)
+		}
+		if a.V[5] != nil {
+			e.Xor = constant(a, 5)
+		}
+		if d := optConstant(a, 7); len(d) == 4 {
+			e.Shift = nativeUint32(d)
+		}
+		return e, a.Need(1, 2, 3)
+	}},
+	"byteorder": {5, func(a *nla.Attrs) (Expr, error) {
+		return &Byteorder{reg(a, 1), reg(a, 2), a.Uint32(3, 0), a.Uint32(4, 0), a.Uint32(5, 0)}, a.Need(1, 2, 3, 4, 5)
+	}},
+	"immediate": {2, func(a *nla.Attrs) (Expr, error) {
+		d, err := decodeData(a.V[2])
+		if err != nil {
+			return nil, err
+		}
+		return &Immediate{reg(a, 1), d}, a.Need(1, 2)
+	}},
+	"lookup": {5, func(a *nla.Attrs) (Expr, error) {
+		e := &Lookup{Set: a.Text(1), Src: reg(a, 2), Dst: optReg(a, 3), Not: a.Uint32(5, 0)&1 != 0}
+		e.Map = a.V[3] != nil
+		return e, a.Need(1, 2)
+	}},
+	"exthdr": {7, func(a *nla.Attrs) (Expr, error) {
+		e := &ExtHdr{Type: a.Uint8(2), Offset: a.Uint32(3, 0), Len: a.Uint32(4, 0), Flags: a.Uint32(5, 0), Op: a.Uint32(6, 0)}
+		e.Dst, e.Src, e.Write = eitherReg(a, 1, 7)
+		e.Present = e.Flags&1 != 0
+		return e, a.Need(2, 3)
+	}},
+	"fib": {3, func(a *nla.Attrs) (Expr, error) {
+		return &FIB{reg(a, 1), a.Uint32(2, 0), a.Uint32(3, 0)}, a.Need(1, 2, 3)
+	}},
+	"rt": {2, func(a *nla.Attrs) (Expr, error) { return &RT{reg(a, 1), a.Uint32(2, 0)}, a.Need(1, 2) }},
+	"counter": {3, func(a *nla.Attrs) (Expr, error) {
+		return &Counter{Bytes: a.Uint64(1), Packets: a.Uint64(2)}, a.Need(1, 2)
+	}},
+	"limit": {6, func(a *nla.Attrs) (Expr, error) {
+		return &Limit{a.Uint64(1), a.Uint64(2), a.Uint32(3, 0), a.Uint32(4, 0), a.Uint32(5, 0)}, a.Need(1, 2)
+	}},
+	"log": {6, func(a *nla.Attrs) (Expr, error) {
+		e := &Log{Prefix: a.Text(2), Group: -1, Snaplen: a.Uint32(3, 0), Threshold: a.Uint16(4), Level: a.Uint32(5, 4), Flags: a.Uint32(6, 0)}
+		if a.V[1] != nil {
+			e.Group = int(a.Uint16(1))
+		}
+		return e, a.Err
+	}},
+	"reject": {2, func(a *nla.Attrs) (Expr, error) { return &Reject{a.Uint32(1, 0), a.Uint8(2)}, a.Need(1) }},
+	"nat": {7, func(a *nla.Attrs) (Expr, error) {
+		e := &NAT{Kind: "snat", Family: a.Uint32(2, 0), Flags: a.Uint32(7, 0), AddrMin: optReg(a, 3), AddrMax: optReg(a, 4), ProtoMin: optReg(a, 5), ProtoMax: optReg(a, 6)}
+		if a.Uint32(1, 0) == 1 {
+			e.Kind = "dnat"
+		}
+		return e, a.Need(1, 2)
+	}},
+	"masq": {3, func(a *nla.Attrs) (Expr, error) {
+		return &NAT{Kind: "masquerade", Flags: a.Uint32(1, 0), AddrMin: NoReg, AddrMax: NoReg, ProtoMin: optReg(a, 2), ProtoMax: optReg(a, 3)}, a.Err
+	}},
+	"redir": {3, func(a *nla.Attrs) (Expr, error) {
+		return &NAT{Kind: "redirect", Flags: a.Uint32(3, 0), AddrMin: NoReg, AddrMax: NoReg, ProtoMin: optReg(a, 1), ProtoMax: optReg(a, 2)}, a.Err
+	}},
+	"objref": {5, func(a *nla.Attrs) (Expr, error) {
+		if a.V[4] != nil {
+			return &ObjRef{Set: a.Text(4), Src: reg(a, 3)}, a.Need(3, 4)
+		}
+		return &ObjRef{Type: a.Uint32(1, 0), Name: a.Text(2), Src: NoReg}, a.Need(1, 2)
+	}},
+	"quota": {4, func(a *nla.Attrs) (Expr, error) {
+		return &Quota{Bytes: a.Uint64(1), Flags: a.Uint32(2, 0), Consumed: a.Uint64(4)}, a.Need(1)
+	}},
+	"queue": {4, func(a *nla.Attrs) (Expr, error) {
+		return &Queue{a.Uint16(1), a.Uint16(2), a.Uint16(3), optReg(a, 4)}, a.Err
+	}},
+	"numgen": {4, func(a *nla.Attrs) (Expr, error) {
+		return &NumGen{reg(a, 1), a.Uint32(2, 0), a.Uint32(3, 0), a.Uint32(4, 0)}, a.Need(1, 2, 3)
+	}},
+	"hash": {7, func(a *nla.Attrs) (Expr, error) {
+		return &Hash{Src: optReg(a, 1), Dst: reg(a, 2), Len: a.Uint32(3, 0), Modulus: a.Uint32(4, 0), Seed: a.Uint32(5, 0), Offset: a.Uint32(6, 0), Type: a.Uint32(7, 0)}, a.Need(2, 4)
+	}},
+	"connlimit": {2, func(a *nla.Attrs) (Expr, error) { return &ConnLimit{a.Uint32(1, 0), a.Uint32(2, 0)}, a.Need(1) }},
+	"socket": {3, func(a *nla.Attrs) (Expr, error) {
+		return &Socket{reg(a, 2), a.Uint32(1, 0), a.Uint32(3, 0)}, a.Need(1, 2)
+	}},
+	"notrack": {0, func(a *nla.Attrs) (Expr, error) { return &NoTrack{}, nil }},
+	"last": {3, func(a *nla.Attrs) (Expr, error) {
+		return &Last{a.Uint32(1, 0) != 0, a.Uint64(2)}, a.Err
+	}},
+	"flow_offload": {1, func(a *nla.Attrs) (Expr, error) { return &FlowOffload{a.Text(1)}, a.Need(1) }},
+	"match":        {3, func(a *nla.Attrs) (Expr, error) { return decodeXT(a, false) }},
+	"target":       {3, func(a *nla.Attrs) (Expr, error) { return decodeXT(a, true) }},
+}
+
+func init() { // apart from the others because its expressions are decoded by the same table
+	decoders["dynset"] = decoder{10, func(a *nla.Attrs) (Expr, error) {
+		e := &Dynset{Set: a.Text(1), Op: a.Uint32(3, 0), Src: reg(a, 4), Data: optReg(a, 5), Timeout: a.Uint64(6), Not: a.Uint32(9, 0)&1 != 0}
+		if a.V[7] != nil {
+			e.Exprs = []Expr{new(scratch).expr(a.V[7])}
+		} else if a.V[10] != nil {
+			e.Exprs = new(scratch).exprs(a.V[10])
+		}
+		return e, a.Need(1, 3, 4)
+	}}
+}
+
+func decodeXT(a *nla.Attrs, target bool) (Expr, error) {
+	return &XT{Target: target, Name: a.Text(1), Revision: a.Uint32(2, 0), Info: bytes.Clone(a.V[3])}, a.Need(1, 2, 3)
+}
+
+// scratch holds the attributes of an expression while it is decoded: decoders are called through a table, so that attributes
+// of their own would each lie on the heap.
+type scratch struct{ head, data nla.Attrs }
+
+// exprs reads a list of expressions. What cannot be read becomes an Opaque in its place.
+func (s *scratch) exprs(b []byte) (out []Expr) {
+	n := 0
+	err := nla.Each(b, func(uint16, []byte) error { n++; return nil })
+	out = make([]Expr, 0, n+1)
+	nla.Each(b, func(_ uint16, v []byte) error {
+		out = append(out, s.expr(v))
+		return nil
+	})
+	if err != nil {
+		out = append(out, &Opaque{"malformed", err.Error()})
+	}
+	return out
+}
+
+// expr reads one expression: a name and attributes that depend on it.
+func (s *scratch) expr(b []byte) Expr {
+	if err := s.head.Split(b, 2); err != nil {
+		return &Opaque{"malformed", err.Error()}
+	}
+	name := bytes.TrimSuffix(s.head.V[1], []byte{0})
+	d, known := decoders[string(name)]
+	if !known {
+		return &Opaque{strings.ToValidUTF8(string(name), "?"), "the expression is not known"}
+	}
+	err := s.data.Split(s.head.V[2], d.highest)
+	if err != nil {
+		return &Opaque{string(name), err.Error()}
+	}
+	out, err := d.decode(&s.data)
+	if err == nil {
+		err = s.data.Err
+	}
+	if err != nil {
+		return &Opaque{string(name), err.Error()}
+	}
+	return out
+}
+
+// reg reads a register number.
+func reg(a *nla.Attrs, typ int) Reg {
+	switch n := a.Uint32(typ, 0); {
+	case n == 0:
+		return Verdict
+	case n <= 4:
+		return Reg(n-1) * 4
+	case n >= 8 && n < 8+registers:
+		return Reg(n - 8)
+	default:
+		if a.Err == nil {
+			a.Err = fmt.Errorf("register %d does not exist", n)
+		}
+		return 0
+	}
+}
+
+func optReg(a *nla.Attrs, typ int) Reg {
+	if a.V[typ] == nil {
+		return NoReg
+	}
+	return reg(a, typ)
+}
+
+// eitherReg is for expressions that read into one register or write from another.
+func eitherReg(a *nla.Attrs, dst, src int) (d, s Reg, write bool) {
+	d, s = optReg(a, dst), optReg(a, src)
+	if (d == NoReg) == (s == NoReg) && a.Err == nil {
+		a.Err = fmt.Errorf("attributes %d and %d are both there, or both missing", dst, src)
+	}
+	return d, s, s != NoReg
+}
+
+// constant reads a data attribute that must hold a value.
+func constant(a *nla.Attrs, typ int) []byte {
+	d, err := decodeData(a.V[typ])
+	if err == nil && (d.Verdict != nil || len(d.Bytes) == 0) {
+		err = fmt.Errorf("attribute %d holds no value", typ)
+	}
+	if err != nil && a.Err == nil {
+		a.Err = err
+	}
+	return d.Bytes
+}
+
+func optConstant(a *nla.Attrs, typ int) []byte {
+	if a.V[typ] == nil {
+		return nil
+	}
+	return constant(a, typ)
+}
+
+// decodeData reads a value or a verdict. A rule has one in every other expression, so the two attributes are picked without a
+// table of them.
+func decodeData(b []byte) (d Data, err error) {
+	var value, verdict []byte
+	err = nla.Each(b, func(typ uint16, v []byte) error {
+		switch typ {
+		case 1:
+			value = v
+		case 2:
+			verdict = v
+		default:
+			return fmt.Errorf("attribute %d of a value is not known", typ)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+	case verdict != nil:
+		var v nla.Attrs
+		if err = v.Split(verdict, 3); err == nil {
+			d.Verdict = &VerdictData{int32(v.Uint32(1, 0)), v.Text(2)}
+			err = v.Need(1)
+		}
+	case len(value) > 64:
+		err = fmt.Errorf("a value of %d bytes", len(value))
+	default:
+		d.Bytes = bytes.Clone(value)
+	}
+	return d, err
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"fmt"
+
+	"github.com/shuntnet/shunt/internal/kstate/xtables"
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// value is what a register holds, as a symbol: something loaded from the packet and then masked, a constant, or something
+// that only its name is known of.
+type value struct {
+	from Expr   // *Payload, *Meta, *CT, *FIB; nil for the others
+	name string // as a user writes it; "" for a payload, which title names
+	size int    // bytes
+	host bool   // the bytes lie in the machine's order
+	mask rs.Value
+	xor  rs.Value
+	data []byte // a constant
+	why  string // not modelled, because
+	dep  int    // index of the word in the text that tested what this relies on, -1 for none
+}
+
+func (v *value) title() string {
+	if p, ok := v.from.(*Payload); ok && v.name == "" {
+		return p.text()
+	}
+	return v.name
+}
+
+func (v *value) plain() bool { return v.mask == rs.Max(8*v.size) && isZero(v.xor) }
+
+// machine runs the expressions of one rule on symbols.
+type machine struct {
+	t     *Translation
+	facts facts
+	regs  [registers]struct {
+		v    *value
+		word int
+	}
+	steps  []rs.Step
+	words  words
+	header bool // what is written about came from a header, not from what Linux knows of the packet
+	rule   *Rule
+	counts int
+
+	// A comparison "not below" that a "not above" of the same register may turn into a range.
+	lower struct {
+		reg  Reg
+		v    *value
+		data []byte
+		step int
+	}
+}
+
+func (m *machine) unknown(name, text string) {
+	m.steps = append(m.steps, rs.Unknown{Name: name, Text: text})
+	m.words.add(text)
+}
+
+func (m *machine) slow(name, text string) {
+	m.steps = append(m.steps, rs.Slow{Name: name, Text: text})
+	m.words.add(text)
+}
+
+// store puts a value into a register and those behind it that it fills.
+func (m *machine) store(dst Reg, v *value) {
+	for i := range (v.size + 3) / 4 {
+		if at := int(dst) + i; at >= 0 && at < registers {
+			m.regs[at].v, m.regs[at].word = v, i
+		}
+	}
+}
+
+// get gives the value that begins in a register and has at least n bytes; one that is not modelled if it is not so.
+func (m *machine) get(src Reg, n int) *value {
+	bad := &value{name: fmt.Sprintf("register %d", src), size: n, dep: -1}
+	if src < 0 || int(src)+(n+3)/4 > registers {
+		bad.why = "it does not lie in the registers"
+		return bad
+	}
+	v := m.regs[src].v
+	for i := range (n + 3) / 4 {
+		if at := m.regs[int(src)+i]; v == nil || at.v != v || at.word != i || n > v.size {
+			bad.why = "nothing, or parts of several values, lie in the register"
+			return bad
+		}
+	}
+	return v
+}
+
+func load(from Expr, l loaded) *value {
+	v := &value{from: from, name: l.name, size: l.size, host: l.host, mask: rs.Max(8 * l.size), dep: -1}
+	if l.field == rs.NoField {
+		v.why = "it is not modelled"
+	}
+	return v
+}
+
+// eval runs one expression.
+func (m *machine) eval(e Expr) {
+	if _, cmp := e.(*Cmp); !cmp {
+		m.lower.v = nil
+	}
+	switch e := e.(type) {
+	case *Payload:
+		m.payload(e)
+	case *Meta:
+		if e.Write {
+			m.setMeta(e)
+			return
+		}
+		l := metaOf(e.Key)
+		if l.field == rs.Length && m.facts.family != familyIP4 && m.facts.family != familyIP6 && m.facts.family != familyInet {
+			l.field = 0 // counts other headers there
+		}
+		m.store(e.Dst, load(e, l))
+	case *CT:
+		if e.Write {
+			l := ctOf(e.Key, -1)
+			m.slow(l.name+" set", l.name+" set "+m.valueText(m.get(e.Src, l.size)))
+			return
+		}
+		m.store(e.Dst, load(e, ctOf(e.Key, e.Dir)))
+	case *FIB:
+		m.store(e.Dst, fibValue(e))
+	case *RT:
+		names := []string{"rt classid", "rt ip nexthop", "rt ip6 nexthop", "rt mtu", "rt ipsec"}
+		name := fmt.Sprintf("rt key %d", e.Key)
+		if int(e.Key) < len(names) {
+			name = names[e.Key]
+		}
+		m.store(e.Dst, &value{name: name, size: 16, dep: -1, why: "it is not modelled"})
+	case *ExtHdr:
+		m.exthdr(e)
+	case *Socket:
+		m.store(e.Dst, &value{name: "socket " + pick([]string{"transparent", "mark", "wildcard", "cgroupv2"}, e.Key), size: 8, dep: -1, why: "it depends on sockets"})
+	case *NumGen:
+		m.store(e.Dst, &value{name: fmt.Sprintf("numgen %s mod %d", pick([]string{"inc", "random"}, e.Type), e.Modulus), size: 4, dep: -1, why: "it differs from packet to packet"})
+	case *Hash:
+		m.store(e.Dst, &value{name: fmt.Sprintf("%s mod %d", pick([]string{"jhash", "symhash"}, e.Type), e.Modulus), size: 4, dep: -1, why: "the hash is not modelled"})
+	case *Bitwise:
+		m.bitwise(e)
+	case *Byteorder:
+		m.byteorder(e)
+	case *Immediate:
+		m.immediate(e)
+	case *Cmp:
+		m.cmp(e)
+	case *Range:
+		m.inRange(e)
+	case *Lookup:
+		m.lookup(e)
+	case *NoTrack:
+		m.steps = append(m.steps, rs.NoTrack{})
+		m.words.add("notrack")
+	case *Counter:
+		id := m.t.counter(rs.CounterPlace{Kind: rs.RuleCounter, Family: rs.Family(m.rule.Family), Table: m.rule.Table, Chain: m.rule.Chain,
+			Handle: m.rule.Handle, Index: m.counts}, e)
+		m.counts++
+		m.steps = append(m.steps, rs.Count{Counter: id})
+		m.words.add("counter")
+	case *XT:
+		m.xt(e)
+	case *Opaque:
+		m.unknown(e.Name, e.Name+" ("+e.Why+")")
+		m.regs = [registers]struct {
+			v    *value
+			word int
+		}{} // it may have written to any of them
+	default:
+		m.action(e)
+	}
+}
+
+// xt is a match or target of iptables-nft. Those of the bridge and ARP families have structs of their own.
+func (m *machine) xt(e *XT) {
+	if m.rule.Family != familyIP4 && m.rule.Family != familyIP6 {
+		m.unknown("xt "+kindOfXT(e)+" "+e.Name, fmt.Sprintf("xt %s %q rev %d", kindOfXT(e), e.Name, e.Revision))
+		return
+	}
+	c := m.t.xt
+	c.Six = m.rule.Family == familyIP6
+	run := xtables.Match
+	if e.Target {
+		run = xtables.Target
+	}
+	steps, text := run(&c, xtables.Extension{Name: e.Name, Revision: uint8(e.Revision), Info: e.Info})
+	m.steps = append(m.steps, steps...)
+	m.words.add(text)
+}
+
+func kindOfXT(e *XT) string {
+	if e.Target {
+		return "target"
+	}
+	return "match"
+}
+
+func (m *machine) payload(e *Payload) {
+	if e.Write {
+		m.writePayload(e)
+		return
+	}
+	v := &value{from: e, size: int(e.Len), mask: rs.Max(8 * int(e.Len)), dep: -1}
+	if e.Len == 0 || e.Len > 16 {
+		v.why = "it is longer than a field"
+		v.size = min(max(v.size, 1), 64)
+	}
+	m.store(e.Dst, v)
+}
+
+func (m *machine) exthdr(e *ExtHdr) {
+	name := fmt.Sprintf("exthdr %d", e.Type)
+	switch e.Op {
+	case 0:
+		name = fmt.Sprintf("extension header %d", e.Type)
+	case 1:
+		name = fmt.Sprintf("tcp option %d", e.Type)
+	case 2:
+		name = fmt.Sprintf("ip option %d", e.Type)
+	case 3:
+		name = fmt.Sprintf("sctp chunk %d", e.Type)
+	}
+	if e.Write {
+		m.slow(name+" set", name+" set "+m.valueText(m.get(e.Src, int(e.Len))))
+		return
+	}
+	size := int(e.Len)
+	if e.Present {
+		size, name = 1, "exthdr "+name+" exists"
+	}
+	m.store(e.Dst, &value{name: name, size: min(max(size, 1), 64), dep: -1, why: "it is not modelled"})
+}
+
+func fibValue(e *FIB) *value {
+	names := []string{"saddr", "daddr", "mark", "iif", "oif"}
+	name := "fib"
+	sep := " "
+	for i, n := range names {
+		if e.Flags&(1<<i) != 0 {
+			name += sep + n
+			sep = " . "
+		}
+	}
+	v := &value{from: e, name: name + " " + pick([]string{"unspec", "oif", "oifname", "type"}, e.Result), size: 4, host: true, mask: rs.Max(32), dep: -1}
+	if e.Result == 2 {
+		v.size = 16
+	}
+	if e.Result != 3 || e.Flags != 1 && e.Flags != 2 {
+		v.why = "the lookup is not modelled"
+	}
+	return v
+}
+
+func pick(names []string, i uint32) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return fmt.Sprint(i)
+}
+
+func (m *machine) bitwise(e *Bitwise) {
+	v := *m.get(e.Src, int(e.Len))
+	switch {
+	case e.Op != 0 || e.Src2 != NoReg || len(e.Mask) != int(e.Len) || len(e.Xor) != int(e.Len) || e.Len == 0 || e.Len > 16:
+		v.name, v.from, v.data = "("+v.title()+" shifted or combined)", nil, nil
+		if v.why == "" {
+			v.why = "the operation is not modelled"
+		}
+		v.size = min(max(int(e.Len), 1), 64)
+	case v.data != nil:
+		out := make([]byte, e.Len)
+		for i := range out {
+			out[i] = v.data[i]&e.Mask[i] ^ e.Xor[i]
+		}
+		v.data, v.size = out, len(out)
+	default:
+		if int(e.Len) != v.size {
+			if v.why == "" {
+				v.why = "only a part of it is masked"
+			}
+		}
+		mask, xor := num(e.Mask, v.host), num(e.Xor, v.host)
+		v.mask, v.xor = v.mask.And(mask), v.xor.And(mask).Xor(xor)
+	}
+	m.store(e.Dst, &v)
+}
+
+func (m *machine) byteorder(e *Byteorder) {
+	v := *m.get(e.Src, int(e.Len))
+	switch {
+	case int(e.Len) == v.size && e.Size == e.Len && v.data == nil && v.size <= 8:
+		v.host = !v.host
+	case v.why == "":
+		v.why = "its bytes are swapped in part"
+		v.data = nil
+	}
+	m.store(e.Dst, &v)
+}
+
+// segments are the fields that a value consists of.
+func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
+	if v.why != "" {
+		return nil, fmt.Errorf("%s", v.why)
+	}
+	switch e := v.from.(type) {
+	case *Payload:
+		return m.facts.payloadSegments(e, mask)
+	case *Meta:
+		return []segment{{field: metaOf(e.Key).field, width: metaOf(e.Key).field.Width()}}, nil
+	case *CT:
+		return []segment{{field: ctOf(e.Key, e.Dir).field, width: ctOf(e.Key, e.Dir).field.Width()}}, nil
+	case *FIB:
+		f := rs.SrcAddrType
+		if e.Flags == 2 {
+			f = rs.DstAddrType
+		}
+		return []segment{{field: f, width: f.Width(), rtn: true}}, nil
+	}
+	return nil, fmt.Errorf("it is no part of a packet")
+}

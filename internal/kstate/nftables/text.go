@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// words are the parts of a rule's text. A test that only says what protocol the following header belongs to is left out when
+// the name of that header says so too, as nft does.
+type words struct {
+	list                     []string
+	link, network, transport *int // words that may be left out: places in list
+}
+
+func (w *words) add(s string) { w.list = append(w.list, s) }
+
+func (w *words) replace(s string) { w.list[len(w.list)-1] = s }
+
+// dependency marks the last word as one that a later one may make superfluous.
+func (w *words) dependency(which **int) {
+	at := len(w.list) - 1
+	*which = &at
+}
+
+func (w *words) implied(which **int) {
+	if *which != nil {
+		w.list[**which] = ""
+		*which = nil
+	}
+}
+
+func (w *words) String() string {
+	var out []string
+	for _, s := range w.list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+var (
+	protoNames = map[uint64]string{1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
+		58: "ipv6-icmp", 132: "sctp", 136: "udplite"}
+	stateNames   = []string{"invalid", "established", "related", "new", "", "", "untracked", "snat", "dnat"}
+	statusNames  = []string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying"}
+	flagNames    = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"}
+	addrTypes    = []string{"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit"}
+	packetTypes  = []string{"host", "broadcast", "multicast", "other"}
+	icmpTypes    = map[uint64]string{0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 17: "address-mask-request", 18: "address-mask-reply"}
+	icmpv6Types  = map[uint64]string{1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 143: "mld2-listener-report"}
+	dscpNames    = map[uint32]string{0x00: "cs0", 0x08: "cs1", 0x10: "cs2", 0x18: "cs3", 0x20: "cs4", 0x28: "cs5", 0x30: "cs6", 0x38: "cs7", 0x0a: "af11", 0x0c: "af12", 0x0e: "af13", 0x12: "af21", 0x14: "af22", 0x16: "af23", 0x1a: "af31", 0x1c: "af32", 0x1e: "af33", 0x22: "af41", 0x24: "af42", 0x26: "af43", 0x2e: "ef"}
+	etherTypes   = map[uint64]string{0x0800: "ip", 0x0806: "arp", 0x86dd: "ip6", 0x8100: "8021q", 0x88a8: "8021ad"}
+	familyProtos = map[uint64]string{familyIP4: "ipv4", familyIP6: "ipv6", 3: "arp", 7: "bridge"}
+)
+
+func dscpName(n uint32) string {
+	if s := dscpNames[n]; s != "" {
+		return s
+	}
+	return fmt.Sprintf("0x%02x", n)
+}
+
+// fieldName is how nft calls a field, or the part of it under a mask.
+func (m *machine) fieldName(f rs.Field, mask rs.Value) string {
+	ip := "ip"
+	if m.facts.proto == 6 {
+		ip = "ip6"
+	}
+	switch f {
+	case rs.IP4Src, rs.IP4Dst, rs.IP6Src, rs.IP6Dst, rs.IP4ID, rs.FragOffset, rs.FlowLabel:
+		m.words.implied(&m.words.network)
+		return f.String()
+	case rs.DSField:
+		m.words.implied(&m.words.network)
+		switch mask.Lo {
+		case 0xfc:
+			return ip + " dscp"
+		case 0x03:
+			return ip + " ecn"
+		}
+		return ip + " dsfield"
+	case rs.TTL:
+		m.words.implied(&m.words.network)
+		return ip + map[string]string{"ip": " ttl", "ip6": " hoplimit"}[ip]
+	case rs.SPort, rs.DPort:
+		th := protoNames[uint64(m.facts.l4)]
+		switch m.facts.l4 {
+		case protoTCP, 17, 33, 132, 136:
+			m.words.implied(&m.words.transport)
+		default:
+			th = "th"
+		}
+		return th + " " + f.String()
+	case rs.TCPFlags:
+		m.words.implied(&m.words.transport)
+		return "tcp flags"
+	case rs.ICMPType:
+		m.words.implied(&m.words.transport)
+		m.words.implied(&m.words.network)
+		name := "icmp"
+		if m.facts.l4 == protoICMPv6 {
+			name = "icmpv6"
+		}
+		return name + map[uint64]string{0xff00: " type", 0xff: " code"}[mask.Lo]
+	case rs.EtherSrc, rs.EtherDst:
+		m.words.implied(&m.words.link)
+		return f.String()
+	case rs.L4Proto, rs.Length:
+		if m.header {
+			m.words.implied(&m.words.network)
+			return map[rs.Field]string{rs.L4Proto: "ip protocol", rs.Length: "ip length"}[f]
+		}
+		return "meta " + f.String()
+	case rs.NFProto, rs.PacketType, rs.Mark, rs.Priority:
+		return "meta " + f.String()
+	case rs.EtherType:
+		return "meta protocol"
+	case rs.IPsecIn:
+		return "meta ipsec"
+	}
+	return f.String()
+}
+
+// testText writes a test as nft does.
+func (m *machine) testText(t rs.Test) string {
+	name := m.fieldName(t.Field, t.Mask)
+	if t.Ranges == nil {
+		if t.Not {
+			return name + " exists"
+		}
+		return name + " never"
+	}
+	masked := !isZero(t.Mask)
+	zero := len(t.Ranges) == 1 && t.Ranges[0] == rs.One(rs.Value{})
+	if names := bitNames(t.Field); names != nil && masked && zero { // "has one of the bits", "has none of them"
+		list := bitList(names, t.Mask.Lo)
+		if t.Not {
+			return name + " " + list
+		}
+		return name + " ! " + list
+	}
+	var list []string
+	for _, r := range t.Ranges {
+		list = append(list, m.rangeOf(t.Field, t.Mask, r))
+	}
+	text := strings.Join(list, ", ")
+	if len(list) > 1 {
+		text = "{ " + text + " }"
+	}
+	op := ""
+	if t.Not {
+		op = "!= "
+	}
+	switch {
+	case !masked || strings.HasSuffix(name, " dscp") || strings.HasSuffix(name, " ecn") || t.Field == rs.ICMPType && name != "icmp":
+	case t.Field == rs.TCPFlags:
+		return fmt.Sprintf("%s %s%s / %s", name, op, text, bitList(flagNames, t.Mask.Lo))
+	default:
+		if op == "" {
+			op = "== "
+		}
+		return fmt.Sprintf("%s & %s %s%s", name, m.one(t.Field, t.Mask), op, text)
+	}
+	return name + " " + op + text
+}
+
+// rangeOf writes a range of a field: a value, a prefix, a wildcard, a bound or a range.
+func (m *machine) rangeOf(f rs.Field, mask rs.Value, r rs.Range) string {
+	width := f.Width()
+	value := func(v rs.Value) string {
+		switch {
+		case f == rs.DSField && mask.Lo == 0xfc:
+			return dscpName(uint32(v.Lo) >> 2)
+		case f == rs.ICMPType && mask.Lo == 0xff00 || f == rs.ICMPType && mask.Lo == 0xff:
+			if mask.Lo == 0xff {
+				return fmt.Sprint(v.Lo)
+			}
+			v.Lo >>= 8
+			if m.facts.l4 == protoICMPv6 {
+				return named(icmpv6Types, v.Lo)
+			}
+			return named(icmpTypes, v.Lo)
+		}
+		return m.one(f, v)
+	}
+	if n := prefixOf(r, width); n >= 0 && r.Lo != r.Hi {
+		if f.IsName() {
+			return fmt.Sprintf("%q", name(r.Lo)+"*")
+		}
+		if isAddress(f) {
+			return fmt.Sprintf("%s/%d", value(r.Lo), n)
+		}
+	}
+	if r.Lo == r.Hi {
+		return value(r.Lo)
+	}
+	return value(r.Lo) + "-" + value(r.Hi)
+}
+
+// boundText writes a comparison with one bound.
+func (m *machine) boundText(t rs.Test, op Op) string {
+	v := map[Op]rs.Value{Lt: t.Ranges[0].Hi.Next(), Lte: t.Ranges[0].Hi, Gt: t.Ranges[0].Lo.Prev(), Gte: t.Ranges[0].Lo}[op]
+	return fmt.Sprintf("%s %s %s", m.fieldName(t.Field, t.Mask), opText(op), m.rangeOf(t.Field, t.Mask, rs.One(v)))
+}
+
+// prefixOf is the length of the prefix that a range is; -1 if it is none.
+func prefixOf(r rs.Range, width int) int {
+	same := r.Lo.Xor(r.Hi).Not().And(rs.Max(width))
+	n := prefixLength(same, width)
+	if r.Lo == r.Hi {
+		return width
+	}
+	if n < 0 || !isZero(r.Lo.And(rs.Max(width-n))) || r.Hi.And(rs.Max(width-n)) != rs.Max(width-n) {
+		return -1
+	}
+	return n
+}
+
+// prefixLength is the number of ones at the top of a mask that has nothing but them; -1 for other masks, and for none.
+func prefixLength(mask rs.Value, width int) int {
+	host := mask.Not().And(rs.Max(width))
+	n := bits.Len64(host.Lo)
+	if host.Hi != 0 {
+		n = 64 + bits.Len64(host.Hi)
+	}
+	if isZero(mask) || host != rs.Max(n) {
+		return -1
+	}
+	return width - n
+}
+
+func named(names map[uint64]string, n uint64) string {
+	if s := names[n]; s != "" {
+		return s
+	}
+	return fmt.Sprint(n)
+}
+
+func name(v rs.Value) string {
+	b := v.Bytes16()
+	return strings.TrimRight(string(b[:]), "\x00")
+}
+
+func addressText(v rs.Value, six bool) string {
+	if six {
+		return netip.AddrFrom16(v.Bytes16()).String()
+	}
+	return v.Is4().String()
+}
+
+// one writes one value of a field.
+func (m *machine) one(f rs.Field, v rs.Value) string {
+	switch f {
+	case rs.IP4Src, rs.IP4Dst:
+		return addressText(v, false)
+	case rs.IP6Src, rs.IP6Dst:
+		return addressText(v, true)
+	case rs.IIFName, rs.OIFName:
+		return fmt.Sprintf("%q", name(v))
+	case rs.EtherSrc, rs.EtherDst:
+		b := v.Bytes16()
+		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", b[10], b[11], b[12], b[13], b[14], b[15])
+	case rs.Mark, rs.CTMark:
+		return fmt.Sprintf("0x%08x", v.Lo)
+	case rs.L4Proto:
+		return named(protoNames, v.Lo)
+	case rs.NFProto:
+		return named(familyProtos, v.Lo)
+	case rs.EtherType:
+		if s := etherTypes[v.Lo]; s != "" {
+			return s
+		}
+		return fmt.Sprintf("0x%04x", v.Lo)
+	case rs.IIFType, rs.OIFType:
+		return named(map[uint64]string{1: "ether", 772: "loopback"}, v.Lo)
+	case rs.CTDirection:
+		return pick([]string{"original", "reply"}, uint32(v.Lo))
+	case rs.PacketType:
+		return pick(packetTypes, uint32(v.Lo))
+	case rs.IPsecIn:
+		return pick([]string{"missing", "exists"}, uint32(v.Lo))
+	case rs.FlowLabel, rs.FragOffset:
+		return fmt.Sprint(v.Lo)
+	}
+	if names := bitNames(f); names != nil && v.Lo != 0 && v.Hi == 0 {
+		return bitList(names, v.Lo)
+	}
+	if f.Width() > 64 {
+		return addressText(v, true)
+	}
+	return fmt.Sprint(v.Lo)
+}
+
+// bitNames are the names of the bits of a field that is made of bits.
+func bitNames(f rs.Field) []string {
+	switch f {
+	case rs.CTState, rs.CTStateNAT:
+		return stateNames
+	case rs.CTStatus:
+		return statusNames
+	case rs.TCPFlags:
+		return flagNames
+	case rs.SrcAddrType, rs.DstAddrType:
+		return addrTypes
+	}
+	return nil
+}
+
+func bitList(names []string, v uint64) string {
+	var out []string
+	for i := range 64 {
+		if v>>i&1 == 0 {
+			continue
+		}
+		if i < len(names) && names[i] != "" {
+			out = append(out, names[i])
+		} else {
+			out = append(out, fmt.Sprintf("0x%x", uint64(1)<<i))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// anyText writes the negation of several tests that would have to hold together.
+func (m *machine) anyText(tests []rs.Test) string {
+	var out []string
+	for _, t := range tests {
+		out = append(out, m.testText(t))
+	}
+	return strings.Join(out, " or ")
+}
+
+// valueText names what a register holds.
+func (m *machine) valueText(v *value) string {
+	if v.data != nil {
+		return v.name
+	}
+	out := v.title()
+	_, m.header = v.from.(*Payload)
+	if v.why == "" && v.from != nil {
+		if s, err := m.segments(v, v.mask); err == nil && len(s) == 1 {
+			out = m.fieldName(s[0].field, fieldMask(s[0], v.mask))
+			if strings.HasSuffix(out, " dscp") || s[0].field == rs.ICMPType {
+				return out
+			}
+		}
+		if full := rs.Max(8 * v.size); v.mask != full {
+			out += fmt.Sprintf(" & 0x%x", v.mask.Lo)
+		}
+		if !isZero(v.xor) {
+			out += fmt.Sprintf(" ^ 0x%x", v.xor.Lo)
+		}
+	}
+	return out
+}
+
+func (m *machine) keyText(values []*value) string {
+	var out []string
+	for _, v := range values {
+		out = append(out, m.valueText(v))
+	}
+	return strings.Join(out, " . ")
+}
+
+const shownElements = 20
+
+// setText is a set's name, or the elements of one that has none of its own.
+func (m *machine) setText(s *set) string {
+	if s.Flags&SetAnonymous == 0 {
+		return "@" + s.Name
+	}
+	var list []string
+	elements := slices.Clone(m.t.out.Sets[s.id].Elements)
+	slices.SortFunc(elements, func(a, b rs.Element) int {
+		for i := range a.Key {
+			if c := a.Key[i].Lo.Compare(b.Key[i].Lo); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	for i, e := range elements {
+		if i == shownElements {
+			list = append(list, fmt.Sprintf("… %d more", len(elements)-i))
+			break
+		}
+		text := keyText(e.Key, s.parts)
+		if e.Verdict != nil {
+			text += " : " + verdictText(*e.Verdict)
+		}
+		list = append(list, text)
+	}
+	return "{ " + strings.Join(list, ", ") + " }"
+}
+
+// keyText writes an element's key by the types of its parts.
+func keyText(key []rs.Range, parts []part) string {
+	var out []string
+	for i, r := range key {
+		p := parts[i]
+		width := 8 * p.size
+		lo := partText(p, r.Lo)
+		switch n := prefixOf(r, width); {
+		case r.Lo == r.Hi:
+			out = append(out, lo)
+		case (p.typ == 7 || p.typ == 8) && n >= 0:
+			out = append(out, fmt.Sprintf("%s/%d", lo, n))
+		default:
+			out = append(out, lo+"-"+partText(p, r.Hi))
+		}
+	}
+	return strings.Join(out, " . ")
+}
+
+func partText(p part, v rs.Value) string {
+	m := &machine{}
+	switch p.typ {
+	case 7:
+		return addressText(v, false)
+	case 8:
+		return addressText(v, true)
+	case 9:
+		return m.one(rs.EtherSrc, v)
+	case 10:
+		return m.one(rs.EtherType, v)
+	case 12:
+		return named(protoNames, v.Lo)
+	case 14:
+		return named(icmpTypes, v.Lo)
+	case 29:
+		return named(icmpv6Types, v.Lo)
+	case 15:
+		return bitList(flagNames, v.Lo)
+	case 19:
+		return fmt.Sprintf("0x%08x", v.Lo)
+	case 26:
+		return bitList(stateNames, v.Lo)
+	case 28:
+		return bitList(statusNames, v.Lo)
+	case 31:
+		return pick(packetTypes, uint32(v.Lo))
+	case 36:
+		return dscpName(uint32(v.Lo))
+	case 38:
+		return pick(addrTypes, uint32(v.Lo))
+	case 41:
+		return fmt.Sprintf("%q", name(v))
+	}
+	if v.Hi != 0 {
+		return fmt.Sprintf("0x%x%016x", v.Hi, v.Lo)
+	}
+	return fmt.Sprint(v.Lo)
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/shuntnet/shunt/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of a route that the kernel's lookup honours by itself, or that do not matter to forwarded packets. What is
+// missing here and below (and type numbers from 12 on) becomes Unknown.
+var routeIgnored = setOf(unix.RTA_DST, unix.RTA_SRC, unix.RTA_IIF, unix.RTA_OIF, unix.RTA_GATEWAY, unix.RTA_PRIORITY, unix.RTA_PREFSRC,
+	rtaProtoInfo, unix.RTA_CACHEINFO, unix.RTA_TABLE, unix.RTA_VIA, unix.RTA_PREF, unix.RTA_EXPIRES, unix.RTA_PAD, unix.RTA_UID,
+	rtaNexthopID, unix.RTA_METRICS, unix.RTA_MULTIPATH, unix.RTA_FLOW, unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE)
+
+const (
+	rtaProtoInfo = 10
+	rtaNexthopID = 30
+
+	rtnXResolve = 11 // last known route type
+	rtaxMTU     = 2
+	rtaxLock    = 1
+	rtaxLast    = 17 // RTAX_FASTOPEN_NO_COOKIE
+	nhHeader    = 8  // struct rtnexthop
+)
+
+// routeKey is what the kernel tells routes of a table apart by. Routes appended to each other can share it.
+type routeKey struct {
+	family model.Family
+	table  uint32
+	prefix netip.Prefix
+	tos    uint8
+	metric uint32
+}
+
+// rawRoute is what one route message says.
+type rawRoute struct {
+	model.Route
+	key         routeKey
+	nexthop     uint32 // RTA_NH_ID
+	customLocal bool   // of type local and not made by the kernel for an address
+	cached      bool   // an exception, not configuration
+}
+
+// notable says whether a route needs care by itself; its next-hop object may add to that.
+func (r *rawRoute) notable() bool {
+	return r.MTU != 0 || r.Encap || r.Realm || r.Multipath || r.Resilient || r.Unknown != nil
+}
+
+func decodeRoute(b []byte, rt *rawRoute) error {
+	if len(b) < unix.SizeofRtMsg {
+		return errors.New("route message too short")
+	}
+	*rt = rawRoute{}
+	dstLen := b[1]
+	rt.Family = model.IP4
+	if b[0] == unix.AF_INET6 {
+		rt.Family = model.IP6
+	}
+	rt.Table = uint32(b[4])
+	rt.customLocal = b[7] == unix.RTN_LOCAL && b[5] != unix.RTPROT_KERNEL
+	rt.cached = get32(b, 8)&unix.RTM_F_CLONED != 0
+	rt.key.tos = b[3]
+	dst := zero(rt.Family)
+	var un unknowns
+	types, err := attrs(b[unix.SizeofRtMsg:], func(ad *netlink.AttributeDecoder) bool {
+		switch ad.Type() {
+		case unix.RTA_DST:
+			dst = address(raw(ad))
+		case unix.RTA_TABLE:
+			rt.Table = ad.Uint32()
+		case unix.RTA_PRIORITY:
+			rt.key.metric = ad.Uint32()
+		case rtaNexthopID:
+			rt.nexthop = ad.Uint32()
+		case unix.RTA_FLOW:
+			rt.Realm = true
+		case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
+			rt.Encap = true
+		case unix.RTA_METRICS:
+			return nested(ad, "metrics", &un, func(ad *netlink.AttributeDecoder) bool {
+				switch ad.Type() {
+				case rtaxLock:
+					rt.MTULocked = ad.Uint32()&(1<<rtaxMTU) != 0
+				case rtaxMTU:
+					rt.MTU = ad.Uint32()
+				}
+				return ad.Type() <= rtaxLast // the others are for local sockets
+			})
+		case unix.RTA_MULTIPATH:
+			return decodeMultipath(raw(ad), rt)
+		default:
+			return routeIgnored[ad.Type()]
+		}
+		return true
+	})
+	rt.Prefix = prefix(dst, dstLen)
+	rt.key = routeKey{rt.Family, rt.Table, rt.Prefix, rt.key.tos, rt.key.metric}
+	if b[7] > rtnXResolve {
+		un.add("type %d", b[7])
+	}
+	un.attributes("route", types)
+	if un.list != nil {
+		where := fmt.Sprintf("route %s table %d", rt.Prefix, rt.Table)
+		for i := range un.list {
+			un.list[i].Where = where
+		}
+	}
+	rt.Unknown = un.list
+	return err
+}
+
+// decodeMultipath walks the array of struct rtnexthop, each followed by its attributes; false if one is not understood.
+func decodeMultipath(b []byte, rt *rawRoute) bool {
+	hops := 0
+	for len(b) >= nhHeader {
+		n := int(get16(b, 0))
+		if n < nhHeader || n > len(b) {
+			return false
+		}
+		unknown, err := attrs(b[nhHeader:n], func(ad *netlink.AttributeDecoder) bool {
+			switch ad.Type() {
+			case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
+				rt.Encap = true
+			case unix.RTA_FLOW:
+				rt.Realm = true
+			case unix.RTA_GATEWAY, unix.RTA_VIA:
+			default:
+				return false
+			}
+			return true
+		})
+		if err != nil || unknown != nil {
+			return false
+		}
+		hops++
+		b = b[min(align4(n), len(b)):]
+	}
+	rt.Multipath = rt.Multipath || hops > 1
+	return true
+}
+
+// routeState is kept between reads: counts, and the routes that need care.
+type routeState struct {
+	count   map[model.Family]int
+	notable map[routeKey]model.Route
+	copies  map[routeKey]int // how often a notable route was added under the same key
+	custom  bool
+	hops    map[uint32]nexthop
+	valid   bool          // deltas may be applied
+	doubt   bool          // a delta could not be decided; the next read starts anew
+	changed bool          // something notable changed since the last read
+	read    time.Time     // of the last full read
+	cost    time.Duration // of the last full read
+}
+
+// apply adds what a next-hop object says, and enters the route if it needs care.
+func (s *routeState) apply(rt *rawRoute) {
+	s.custom = s.custom || rt.customLocal && rt.Family == model.IP4
+	if h, ok := s.hops[rt.nexthop]; ok && rt.nexthop != 0 {
+		rt.Multipath = rt.Multipath || h.group
+		rt.Resilient = rt.Resilient || h.resilient
+		rt.Encap = rt.Encap || h.encap
+		rt.Unknown = append(rt.Unknown, h.unknown...)
+	} else if rt.nexthop != 0 {
+		s.doubt = true // an object that came after the last reading of objects
+		rt.Unknown = append(rt.Unknown, model.Unknown{Where: "route " + rt.Prefix.String(), What: fmt.Sprintf("nexthop %d", rt.nexthop)})
+	}
+	if !rt.notable() {
+		return
+	}
+	if old, ok := s.notable[rt.key]; ok { // appended to a route with the same key: both may match
+		rt.Route = merge(old, rt.Route)
+	}
+	s.notable[rt.key] = rt.Route
+	s.copies[rt.key]++
+	s.changed = true
+}
+
+func merge(a, b model.Route) model.Route {
+	if a.MTU != 0 && (b.MTU == 0 || a.MTU < b.MTU) {
+		b.MTU, b.MTULocked = a.MTU, a.MTULocked
+	}
+	b.Encap, b.Realm, b.Multipath, b.Resilient = b.Encap || a.Encap, b.Realm || a.Realm, b.Multipath || a.Multipath, b.Resilient || a.Resilient
+	b.Unknown = append(slices.Clip(a.Unknown), b.Unknown...)
+	return b
+}
+
+// event applies the change that a route event tells of. In doubt a route stays notable until the next full read.
+func (s *routeState) event(typ, flags uint16, b []byte) {
+	if !s.valid {
+		return
+	}
+	var rt rawRoute
+	if err := decodeRoute(b, &rt); err != nil {
+		s.doubt, s.changed = true, true
+		return
+	}
+	if rt.cached {
+		return
+	}
+	had := s.copies[rt.key]
+	if typ == unix.RTM_DELROUTE {
+		s.count[rt.Family]--
+		if had == 0 {
+			return
+		}
+		s.changed = true
+		if had == 1 {
+			delete(s.notable, rt.key)
+			delete(s.copies, rt.key)
+		} else {
+			s.copies[rt.key]--
+			s.doubt = true // which of them went is not said
+		}
+		return
+	}
+	if flags&unix.NLM_F_REPLACE != 0 {
+		if had > 0 {
+			s.doubt, s.changed = true, true // the notable one may be the replaced one
+		}
+	} else {
+		s.count[rt.Family]++
+	}
+	s.apply(&rt)
+}
+
+// Reading a million routes takes the better part of a second. Deltas are exact enough for a full read to be rare: not before
+// routeRest, nor before routeShare times what the last one took, unless events were lost.
+const (
+	routeRest  = 10 * time.Second
+	routeShare = 100
+	// notableLimit bounds the memory for routes that need care for one and the same cause; beyond it they are replaced by
+	// one entry for the whole table.
+	notableLimit = 4096
+)
+
+func (r *Reader) readRoutes(n *model.Network) {
+	s := &r.routes
+	age := r.now().Sub(s.read)
+	cheap := age > routeShare*s.cost
+	if !s.valid || cheap && (s.doubt || age > routeRest) {
+		r.readAllRoutes()
+	}
+	s.changed = false
+	n.Routes = model.RouteFacts{
+		Count4: s.count[model.IP4], Count6: s.count[model.IP6],
+		Notable: collapse(s.notable),
+		Custom4: s.custom,
+	}
+}
+
+func (r *Reader) readAllRoutes() {
+	s := &r.routes
+	start := r.now()
+	s.valid = true
+	if hops, err := r.readNexthops(); err != nil {
+		r.fault(Routes, "nexthop objects", err)
+		s.valid = false
+	} else {
+		s.hops = hops
+	}
+	s.notable, s.copies = map[routeKey]model.Route{}, map[routeKey]int{}
+	s.custom, s.doubt = false, false
+	s.count = map[model.Family]int{}
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		fixed := make([]byte, unix.SizeofRtMsg)
+		fixed[0] = family
+		var rt rawRoute
+		// An interrupted dump may have missed routes or shown some twice. What it found stays notable, which errs towards
+		// Linux; only the counts start again.
+		err := r.ask("routes", func() error {
+			count := 0
+			err := r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+				if len(b) == 0 || b[0] != family {
+					return nil
+				}
+				if err := decodeRoute(b, &rt); err != nil {
+					return err
+				}
+				if !rt.cached {
+					count++
+					s.apply(&rt)
+				}
+				return nil
+			})
+			s.count[rt.Family] = count
+			return err
+		})
+		if err != nil && !noFamily(family, err) {
+			s.valid = false
+			r.fault(Routes, fmt.Sprintf("routes of family %d", family), err)
+		}
+	}
+	s.read = r.now()
+	s.cost = s.read.Sub(start)
+}
+
+// collapse lists the notable routes in order. A cause that very many routes of a table share becomes one route that covers
+// the table.
+func collapse(routes map[routeKey]model.Route) []model.Route {
+	type cause struct {
+		family                             model.Family
+		table, mtu                         uint32
+		locked, encap, realm, multi, resil bool
+		unknown                            bool
+	}
+	of := func(r model.Route) cause {
+		return cause{r.Family, r.Table, r.MTU, r.MTULocked, r.Encap, r.Realm, r.Multipath, r.Resilient, r.Unknown != nil}
+	}
+	count := map[cause]int{}
+	for _, r := range routes {
+		count[of(r)]++
+	}
+	var out []model.Route
+	whole := map[cause]bool{}
+	for _, r := range routes {
+		if c := of(r); count[c] > notableLimit {
+			if whole[c] {
+				continue
+			}
+			whole[c] = true
+			r.Prefix = netip.PrefixFrom(zero(r.Family), 0)
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b model.Route) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table), a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), cmp.Compare(a.MTU, b.MTU))
+	})
+	return out
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/shuntnet/shunt/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// linux/sock_diag.h, packet_diag.h, xdp_diag.h, inet_diag.h
+const (
+	sockDiagByFamily = 20
+
+	packetMsg        = 16 // struct packet_diag_msg
+	packetInfo       = 0
+	packetFilter     = 7
+	packetShowInfo   = 1
+	packetShowFilter = 1 << 5
+
+	xdpMsg      = 16 // struct xdp_diag_msg
+	xdpInfo     = 1
+	xdpShowInfo = 1
+
+	inetMsg         = 72 // struct inet_diag_msg
+	inetSockopt     = 22
+	inetTransparent = 1 << 5
+	tcpListen       = 10
+)
+
+// readSockets finds sockets that see or take forwarded packets. None of them announces itself, so /proc/net/protocols is
+// looked at first: it says in one small file whether there is any socket of a kind.
+func (r *Reader) readSockets(n *model.Network) {
+	count, err := r.socketCounts()
+	if err != nil {
+		r.fault(Sockets, "/proc/net/protocols", err)
+	}
+	known := func(name string) bool { c, ok := count[name]; return err == nil && (!ok || c == 0) }
+	s := model.Sockets{}
+	if !known("PACKET") {
+		s.Packet = r.readPacketSockets()
+	}
+	if !known("XDP") {
+		s.XDP = r.readXDPSockets()
+	}
+	s.Transparent = r.readTransparent(n.Sockets.Transparent, count)
+	n.Sockets = s
+}
+
+// socketCounts reads the number of sockets of each protocol in this namespace.
+func (r *Reader) socketCounts() (map[string]int, error) {
+	text, err := r.k.file("/proc/net/protocols")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 3 {
+			if c, err := strconv.Atoi(f[2]); err == nil {
+				out[f[0]] = c
+			}
+		}
+	}
+	return out, nil
+}
+
+func (r *Reader) readPacketSockets() (out []model.PacketSocket) {
+	fixed := make([]byte, 20) // struct packet_diag_req
+	fixed[0] = unix.AF_PACKET
+	put32(fixed, 8, packetShowInfo|packetShowFilter)
+	err := r.ask("packet sockets", func() error {
+		out = nil
+		return r.k.netlink(request{proto: unix.NETLINK_SOCK_DIAG, typ: sockDiagByFamily, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			s, running, err := decodePacketSocket(b)
+			if err == nil && running {
+				out = append(out, s)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		// Their devices and filters are unknown: /proc/net/packet still says that there are some.
+		r.fault(Sockets, "packet sockets (packet_diag)", err)
+		return nil
+	}
+	for i := range out {
+		if out[i].Harmless {
+			continue
+		}
+		name, ok := r.owners[out[i].Inode]
+		if !ok {
+			name, _ = r.k.owner(out[i].Inode)
+			if len(r.owners) > 1024 {
+				clear(r.owners)
+			}
+			r.owners[out[i].Inode] = name
+		}
+		out[i].Process = name
+	}
+	slices.SortFunc(out, func(a, b model.PacketSocket) int { return int(a.Inode) - int(b.Inode) })
+	return out
+}
+
+// decodePacketSocket says of a packet socket what it listens to; running is false for one that is bound to nothing.
+func decodePacketSocket(b []byte) (s model.PacketSocket, running bool, err error) {
+	if len(b) < packetMsg {
+		return s, false, errors.New("packet socket message too short")
+	}
+	s.Protocol = get16(b, 2) // the kernel converts it to host order
+	s.Inode = uint64(get32(b, 4))
+	running = true
+	var filter []byte
+	_, err = attrs(b[packetMsg:], func(ad *netlink.AttributeDecoder) bool {
+		switch ad.Type() {
+		case packetInfo:
+			if info := raw(ad); len(info) >= 24 {
+				s.Index = int(get32(info, 0))
+				running = get32(info, 20)&1 != 0
+			}
+		case packetFilter:
+			filter = raw(ad)
+		}
+		return true
+	})
+	// Protocol 0 receives nothing; a protocol handler of one ethertype sees packets before routing, so IPv4 and IPv6 count.
+	running = running && s.Protocol != 0
+	s.Harmless = harmlessProtocol(s.Protocol) || filter != nil && filterHarmless(filter, b[1], s.Protocol)
+	return s, running, err
+}
+
+// harmlessProtocol says whether packets of an ethertype go to Linux anyway.
+func harmlessProtocol(proto uint16) bool {
+	switch proto {
+	case unix.ETH_P_ALL, unix.ETH_P_IP, unix.ETH_P_IPV6, unix.ETH_P_8021Q, unix.ETH_P_8021AD:
+		return false
+	}
+	// Numbers below 1536 are the kernel's own (802.2 frames, loopback …); those that mean "all" are above.
+	return true
+}
+
+func (r *Reader) readXDPSockets() (out []int) {
+	fixed := make([]byte, 20) // struct xdp_diag_req
+	fixed[0] = unix.AF_XDP
+	put32(fixed, 8, xdpShowInfo)
+	err := r.ask("AF_XDP sockets", func() error {
+		out = nil
+		return r.k.netlink(request{proto: unix.NETLINK_SOCK_DIAG, typ: sockDiagByFamily, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			if len(b) < xdpMsg {
+				return errors.New("xdp socket message too short")
+			}
+			_, err := attrs(b[xdpMsg:], func(ad *netlink.AttributeDecoder) bool {
+				if info := raw(ad); ad.Type() == xdpInfo && len(info) >= 8 {
+					if index := int(get32(info, 0)); index != 0 { // bound
+						out = append(out, index)
+					}
+				}
+				return true
+			})
+			return err
+		})
+	})
+	if err != nil {
+		r.fault(Sockets, "AF_XDP sockets (xdp_diag)", err)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// transparentShare is the part of time, one over it, that looking for transparent sockets may take: a proxy can have a
+// hundred thousand sockets.
+const transparentShare = 50
+
+// readTransparent looks for sockets with IP_TRANSPARENT that early demultiplexing can find: connected TCP and UDP sockets. A
+// listening one is found only through a netfilter rule, which is a reason by itself.
+func (r *Reader) readTransparent(last bool, count map[string]int) bool {
+	if r.now().Sub(r.transparentRead) < transparentShare*r.transparentCost {
+		return last
+	}
+	start := r.now()
+	found := false
+	for _, p := range []struct {
+		proto byte
+		name  string
+	}{{unix.IPPROTO_TCP, "TCP"}, {unix.IPPROTO_UDP, "UDP"}} {
+		for _, f := range []struct {
+			af     byte
+			suffix string
+		}{{unix.AF_INET, ""}, {unix.AF_INET6, "v6"}} {
+			if c, ok := count[p.name+f.suffix]; ok && c == 0 {
+				continue
+			}
+			fixed := make([]byte, 56) // struct inet_diag_req_v2
+			fixed[0], fixed[1] = f.af, p.proto
+			put32(fixed, 4, 0xffffffff&^(1<<tcpListen))
+			err := r.ask("sockets", func() error {
+				return r.k.netlink(request{proto: unix.NETLINK_SOCK_DIAG, typ: sockDiagByFamily, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+					if len(b) < inetMsg {
+						return errors.New("socket message too short")
+					}
+					_, err := attrs(b[inetMsg:], func(ad *netlink.AttributeDecoder) bool {
+						if opt := raw(ad); ad.Type() == inetSockopt && len(opt) > 0 && opt[0]&inetTransparent != 0 {
+							found = true
+						}
+						return true
+					})
+					return err
+				})
+			})
+			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, os.ErrNotExist) {
+				r.fault(Sockets, p.name+" sockets", err)
+			}
+		}
+	}
+	r.transparentRead = r.now()
+	r.transparentCost = r.transparentRead.Sub(start)
+	return found
+}
+
+// now is the clock; a replay has none and reads everything once.
+func (r *Reader) now() time.Time { return time.Now() }

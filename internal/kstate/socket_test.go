@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func htons(v uint16) int { return int(v<<8 | v>>8) }
+
+// packetSocket opens a packet socket in the thread's namespace.
+func packetSocket(t *testing.T, typ int, proto uint16, index int, filter []byte) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_PACKET, typ|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if filter != nil {
+		prog := make([]unix.SockFilter, len(filter)/8)
+		for i := range prog {
+			b := filter[8*i:]
+			prog[i] = unix.SockFilter{Code: get16(b, 0), Jt: b[2], Jf: b[3], K: get32(b, 4)}
+		}
+		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(htons(proto)), Ifindex: index}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func TestPacketSockets(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, router)
+	r := open(t, Options{})
+	n, err := r.Read(All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(n.Sockets.Packet) != 0 {
+		t.Fatalf("sockets: %+v", n.Sockets)
+	}
+	index := n.LinkByName("e0").Index
+	filters := map[string][]byte{}
+	compiled(t, func(name string, _ bool, raw []byte) { filters[name] = raw })
+	for _, c := range []struct {
+		what     string
+		typ      int
+		proto    uint16
+		filter   string
+		listed   bool
+		harmless bool
+	}{
+		{"all", unix.SOCK_RAW, unix.ETH_P_ALL, "", true, false},
+		{"IPv4", unix.SOCK_DGRAM, unix.ETH_P_IP, "", true, false},
+		{"ARP", unix.SOCK_RAW, unix.ETH_P_ARP, "", true, true},
+		{"LLDP", unix.SOCK_RAW, unix.ETH_P_LLDP, "", true, true},
+		{"EAPOL", unix.SOCK_RAW, unix.ETH_P_PAE, "", true, true},
+		{"nothing", unix.SOCK_RAW, 0, "", false, false},
+		{"all, ARP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "arp", true, true},
+		{"all, DHCP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp dst port 68", true, true},
+		{"all, DNS filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp port 53", true, false},
+		{"IPv6, IPv4 filter", unix.SOCK_RAW, unix.ETH_P_IPV6, "icmp", true, true},
+	} {
+		fd := packetSocket(t, c.typ, c.proto, index, filters[c.filter])
+		n, err := r.Read(Sockets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := n.Sockets.Packet
+		switch {
+		case !c.listed:
+			if len(got) != 0 {
+				t.Errorf("%s: %+v", c.what, got)
+			}
+		case len(got) != 1 || got[0].Harmless != c.harmless || got[0].Index != index || got[0].Protocol != c.proto:
+			t.Errorf("%s: %+v", c.what, got)
+		case !c.harmless && !strings.Contains(got[0].Process, "["):
+			t.Errorf("%s: process %q of %d", c.what, got[0].Process, os.Getpid())
+		}
+		unix.Close(fd)
+	}
+}
+
+func TestTransparentSockets(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, router)
+	r := open(t, Options{})
+	read := func(want bool) {
+		t.Helper()
+		r.transparentCost = 0
+		n, err := r.Read(Sockets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Sockets.Transparent != want || len(n.Faults) > 0 {
+			t.Errorf("transparent = %t, want %t (faults %v)", n.Sockets.Transparent, want, n.Faults)
+		}
+	}
+	if _, err := r.Read(All); err != nil {
+		t.Fatal(err)
+	}
+	connected := func(transparent bool) net.Conn {
+		d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(10, 1, 0, 1)}, Control: func(_, _ string, c syscall.RawConn) error {
+			if !transparent {
+				return nil
+			}
+			var err error
+			c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
+			return err
+		}}
+		conn, err := d.Dial("udp4", "10.1.0.9:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	connected(false)
+	read(false)
+	c := connected(true)
+	read(true)
+	c.Close()
+	read(false)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"github.com/shuntnet/shunt/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// struct tcmsg and numbers of linux/rtnetlink.h and linux/pkt_sched.h that x/sys/unix lacks.
+const (
+	tcHeader = 20
+
+	tcaIngressBlock = 13
+	tcaEgressBlock  = 14
+
+	tcaKind    = 1
+	tcaOptions = 2
+
+	tcIngressMinor = 0xfff2
+	tcEgressMinor  = 0xfff3
+	tcMajor        = 0xffff0000
+	tcRoot         = 0xffffffff
+
+	tcaBPFName = 7
+	tcaBPFID   = 11
+)
+
+// Queueing disciplines without filters of their own. fq_codel and the classful ones can have filters.
+var unfiltered = map[string]bool{"noqueue": true, "noop": true, "pfifo_fast": true, "pfifo": true, "bfifo": true,
+	"pfifo_head_drop": true, "mq": true, "fq": true, "codel": true, "tbf": true, "netem": true}
+
+// tcOf is what tc holds for one device.
+type tcOf struct {
+	qdiscs  []model.Qdisc
+	filters []model.TCFilter
+}
+
+// readTC reads qdiscs in one dump (it cannot be restricted to a device) and the filters of every place that can have some.
+// Filters on classes are not read: a classful qdisc is a reason by itself.
+func (r *Reader) readTC(n *model.Network) {
+	found := map[int]*tcOf{}
+	err := r.ask("qdiscs", func() error {
+		clear(found)
+		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETQDISC, dump: true, body: make([]byte, tcHeader)},
+			func(_ uint16, b []byte) error {
+				index, q, err := decodeQdisc(b)
+				if err != nil {
+					return err
+				}
+				if found[index] == nil {
+					found[index] = &tcOf{}
+				}
+				found[index].qdiscs = append(found[index].qdiscs, q)
+				return nil
+			})
+	})
+	if err != nil {
+		r.fault(TC, "qdiscs", err)
+		found = map[int]*tcOf{}
+	}
+	indexes := make([]int, 0, len(found))
+	for index := range found {
+		indexes = append(indexes, index)
+	}
+	slices.Sort(indexes)
+	for _, index := range indexes {
+		d := found[index]
+		for _, parent := range filterParents(d.qdiscs) {
+			r.readFilters(index, parent, d)
+		}
+	}
+	links := slices.Clone(n.Links)
+	for i := range links {
+		links[i].Qdiscs, links[i].TCFilters = nil, nil
+		if d := found[links[i].Index]; d != nil {
+			links[i].Qdiscs, links[i].TCFilters = d.qdiscs, d.filters
+		}
+	}
+	n.Links = links
+}
+
+func decodeQdisc(b []byte) (index int, q model.Qdisc, err error) {
+	if len(b) < tcHeader {
+		return 0, q, errors.New("qdisc message too short")
+	}
+	q.Handle, q.Parent = get32(b, 8), get32(b, 12)
+	// Options and statistics: the graph goes by the kind, and filters are read by where they hang.
+	_, err = attrs(b[tcHeader:], func(ad *netlink.AttributeDecoder) bool {
+		switch ad.Type() {
+		case tcaKind:
+			q.Kind = ad.String()
+		case tcaIngressBlock, tcaEgressBlock:
+			q.Block = true
+		}
+		return true
+	})
+	return int(get32(b, 4)), q, err
+}
+
+// filterParents are the handles under which filters can hang.
+func filterParents(qdiscs []model.Qdisc) (out []uint32) {
+	for _, q := range qdiscs {
+		switch {
+		case q.Kind == "clsact":
+			out = append(out, q.Handle&tcMajor|tcIngressMinor, q.Handle&tcMajor|tcEgressMinor)
+		case q.Kind == "ingress", !unfiltered[q.Kind] && q.Handle != 0:
+			out = append(out, q.Handle)
+		case !unfiltered[q.Kind] && q.Parent == tcRoot:
+			out = append(out, 0) // a root qdisc that the kernel made has no handle, but is found under parent 0
+		}
+	}
+	return out
+}
+
+func (r *Reader) readFilters(index int, parent uint32, d *tcOf) {
+	fixed := make([]byte, tcHeader)
+	put32(fixed, 4, uint32(index))
+	put32(fixed, 12, parent)
+	from := len(d.filters)
+	err := r.ask("filters", func() error {
+		d.filters = d.filters[:from]
+		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETTFILTER, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			f, err := r.decodeFilter(b)
+			if err == nil && f.Kind != "" {
+				f.Parent = parent // a filter of a shared block names the block
+				d.filters = append(d.filters, f)
+			}
+			return err
+		})
+	})
+	// The dump of a qdisc that takes no filters, or is gone by now, is an error without meaning.
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENODEV) {
+		r.fault(TC, fmt.Sprintf("tc filters of link %d parent %x", index, parent), err)
+	}
+	// One classifier is one message without and several with its elements; it counts once.
+	slices.SortStableFunc(d.filters, func(a, b model.TCFilter) int {
+		return cmp.Or(cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.Prio, b.Prio))
+	})
+	d.filters = slices.Compact(d.filters)
+}
+
+// decodeFilter reads one filter. BPF classifiers of ours (clsact, before tcx) are marked.
+func (r *Reader) decodeFilter(b []byte) (f model.TCFilter, err error) {
+	if len(b) < tcHeader {
+		return f, errors.New("filter message too short")
+	}
+	f.Prio = uint16(get32(b, 16) >> 16)
+	element := get32(b, 8) != 0 // handle
+	var id uint32
+	var name string
+	_, err = attrs(b[tcHeader:], func(ad *netlink.AttributeDecoder) bool {
+		switch ad.Type() {
+		case tcaKind:
+			f.Kind = ad.String()
+		case tcaOptions:
+			if f.Kind == "bpf" {
+				var un unknowns
+				return nested(ad, "bpf", &un, func(ad *netlink.AttributeDecoder) bool {
+					switch ad.Type() {
+					case tcaBPFName:
+						name = ad.String()
+					case tcaBPFID:
+						id = ad.Uint32()
+					}
+					return true
+				})
+			}
+		}
+		return true
+	})
+	switch {
+	case id != 0:
+		f.Own = r.programOf(id, name).Own
+	case f.Kind == "bpf" && !element:
+		f.Kind = "" // the classifier without its elements, which come as messages of their own and say whose they are
+	}
+	return f, err
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestOwnFilters puts a filter of ours and one of somebody else at clsact, as before Linux 6.6: the kernel shows each classifier twice, once
+// without its program, which must not make ours foreign.
+func TestOwnFilters(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, "ip link add name e0 type veth peer name e1; tc qdisc add dev e0 clsact")
+	l, err := netlink.LinkByName("e0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own uint32
+	for prio := uint16(1); prio <= 2; prio++ {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer prog.Close()
+		f := &netlink.BpfFilter{Fd: prog.FD(), Name: "test", DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: prio, Protocol: unix.ETH_P_ALL}}
+		if err := netlink.FilterAdd(f); err != nil {
+			t.Fatal(err)
+		}
+		info, err := prog.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, _ := info.ID(); prio == 1 {
+			own = uint32(id)
+		}
+	}
+	r := open(t, Options{IsOwn: func(id uint32, _ string) bool { return id == own }})
+	n, err := r.Read(All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := n.LinkByName("e0").TCFilters
+	if len(got) != 2 || !got[0].Own || got[0].Prio != 1 || got[1].Own || got[1].Prio != 2 {
+		t.Errorf("%+v, want ours at priority 1 and another's at 2", got)
+	}
+}

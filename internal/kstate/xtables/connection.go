@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xtables
+
+import (
+	"errors"
+	"strings"
+
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// Flags of struct xt_conntrack_mtinfo3 (XT_CONNTRACK_*).
+const (
+	ctState      = 1 << 0
+	ctStatus     = 1 << 6
+	ctDirection  = 1 << 12
+	ctStateAlias = 1 << 13
+)
+
+// stateBits translates the state bits of xt_conntrack (XT_CONNTRACK_STATE_*), which are not those of nf_tables from bit 6 on.
+func stateBits(xt uint16) uint32 {
+	out := uint32(xt & 0x0f)
+	for from, to := range map[int]uint32{6: rs.CTSNAT, 7: rs.CTDNAT, 8: rs.CTUntracked} {
+		if xt>>from&1 != 0 {
+			out |= to
+		}
+	}
+	return out
+}
+
+func stateList(bits uint32) string {
+	var out []string
+	for _, s := range []struct {
+		bit  uint32
+		name string
+	}{{rs.CTInvalid, "INVALID"}, {rs.CTNew, "NEW"}, {rs.CTRelated, "RELATED"}, {rs.CTEstablished, "ESTABLISHED"}, {rs.CTUntracked, "UNTRACKED"},
+		{rs.CTSNAT, "SNAT"}, {rs.CTDNAT, "DNAT"}} {
+		if bits&s.bit != 0 {
+			out = append(out, s.name)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// matchConntrack: xt_conntrack asks for the state first. A packet without connection that has one of the states matches then,
+// whatever else is asked for (conntrack_mt, "if (ct == NULL)").
+func matchConntrack(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+	if rev < 1 || rev > 3 {
+		return nil, "", errRevision
+	}
+	flags, invert := i.u16(146), i.u16(148)
+	states, status := i.u16(150), uint32(i.u16(152))
+	if rev == 1 {
+		states, status = uint16(i.u8(150)), uint32(i.u8(151))
+	}
+	rest := flags &^ (ctState | ctStateAlias)
+	var words []string
+	if flags&ctState != 0 {
+		not := invert&ctState != 0
+		bits := stateBits(states)
+		name := "--ctstate "
+		if flags&ctStateAlias != 0 {
+			name = "--state "
+		}
+		words = append(words, bang(not)+name+stateList(bits))
+		field := rs.CTState
+		if bits&(rs.CTSNAT|rs.CTDNAT) != 0 {
+			field = rs.CTStateNAT
+		}
+		steps = append(steps, anyOf(field, bits, not))
+		if states&^0x1cf != 0 {
+			err = errors.New("a state is not known")
+		}
+		if lone := bits & (rs.CTInvalid | rs.CTUntracked); rest != 0 && (not && lone != rs.CTInvalid|rs.CTUntracked || !not && lone != 0) {
+			err = errors.New("a packet without connection matches by its state alone")
+		}
+	}
+	if flags&ctStatus != 0 {
+		not := invert&ctStatus != 0
+		words = append(words, bang(not)+"--ctstatus "+names([]string{"EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED"}, status))
+		steps = append(steps, anyOf(rs.CTStatus, status, not))
+	}
+	if flags&ctDirection != 0 {
+		direction, name := uint64(0), "ORIGINAL"
+		if invert&ctDirection != 0 {
+			direction, name = 1, "REPLY"
+		}
+		words = append(words, "--ctdir "+name)
+		steps = append(steps, rs.Test{Field: rs.CTDirection, Ranges: []rs.Range{rs.Nums(direction, direction)}})
+	}
+	if rest&^(ctStatus|ctDirection) != 0 {
+		err = errors.New("addresses, ports and expiry of connections are not modelled")
+	}
+	return steps, strings.Join(words, " "), err
+}
+
+// matchState is the old match of its own name, which newer iptables writes as conntrack.
+func matchState(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+	if rev != 0 {
+		return nil, "", errRevision
+	}
+	mask := i.u32(0)
+	bits := mask & 0x0f
+	if mask&(1<<6) != 0 {
+		bits |= rs.CTUntracked
+	}
+	var err error
+	if mask&^0x4f != 0 {
+		err = errors.New("a state is not known")
+	}
+	return []rs.Step{anyOf(rs.CTState, bits, false)}, "--state " + stateList(bits), err
+}

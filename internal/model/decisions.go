@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import "net/netip"
+
+// Family is an address family as shunt tells them apart.
+type Family uint8
+
+// The two families that are forwarded, and the layer-2 families that netfilter hooks can belong to.
+const (
+	IP4          Family = 4
+	IP6          Family = 6
+	ARP          Family = 1
+	BridgeFamily Family = 7
+	Netdev       Family = 5
+)
+
+func (f Family) String() string {
+	return map[Family]string{IP4: "ip4", IP6: "ip6", ARP: "arp", BridgeFamily: "bridge", Netdev: "netdev"}[f]
+}
+
+// Rule is one policy routing rule. bpf_fib_lookup evaluates rules itself; the model needs to know only which inputs they use.
+type Rule struct {
+	Family                        Family
+	Priority                      uint32
+	Action                        uint8 // FR_ACT_*
+	Table                         uint32
+	Src, Dst                      netip.Prefix // zero when not given
+	IIF, OIF                      string
+	TOS                           bool // tos or dscp selector
+	Mark                          bool // fwmark selector
+	Ports                         bool // ipproto, sport or dport selector: needs flow dissection
+	TunID                         bool
+	Invert                        bool
+	L3MDev                        bool
+	SuppressPrefix, SuppressGroup bool
+	UIDRange                      bool
+	FlowLabel                     bool
+	Realms                        bool
+	Default                       bool // one of the kernel's own: local, main, default
+	Unknown                       []Unknown
+}
+
+// RouteFacts is what must be known of routes beyond what bpf_fib_lookup answers.
+type RouteFacts struct {
+	Count4, Count6 int     // routes of all tables, for status
+	Notable        []Route // routes with a property that the lookup does not honour
+	Custom4        bool    // a local IPv4 route was ever made by hand (net->ipv4.fib_has_custom_local_routes, which is never cleared)
+	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
+}
+
+// Route is a route that needs care. Several properties may hold at once.
+type Route struct {
+	Family    Family
+	Table     uint32
+	Prefix    netip.Prefix
+	MTU       uint32 // RTAX_MTU, bytes, 0 when not set
+	MTULocked bool   // locked metrics are honoured by the lookup
+	Encap     bool   // lwtunnel on any next hop
+	Realm     bool   // RTA_FLOW
+	Multipath bool   // more than one next hop, or a next-hop group
+	Resilient bool   // a resilient next-hop group
+	Unknown   []Unknown
+}
+
+// NFHook is one hook function registered with netfilter, from nfnetlink_hook or, where the kernel lacks that, derived from
+// the tables.
+type NFHook struct {
+	Family   Family // IP4, IP6, ARP, BridgeFamily, Netdev (inet hooks appear as both IP4 and IP6)
+	Hook     string // "prerouting", "input", "forward", "output", "postrouting", "ingress", "egress"
+	Device   string // for Netdev
+	Priority int
+	Kind     NFKind
+	Table    string // nf_tables or legacy table
+	Chain    string // nf_tables base chain
+	Function string // symbol, for hooks that no table explains
+	// Rules is the number of rules that a packet entering this base chain or legacy hook could evaluate, user chains included.
+	Rules int
+	NAT   bool // a chain of type nat, or of the legacy table nat: only the first packet of a connection meets it
+	// PolicyAccept: packets that match no rule go on.
+	PolicyAccept bool
+	// Flags that make even an empty chain matter (a flowtable, a chain with hardware offload …), named.
+	Extra []string
+}
+
+// NFKind says what registered a netfilter hook.
+type NFKind string
+
+// The kinds of netfilter hooks.
+const (
+	NFTables  NFKind = "nf_tables"
+	Legacy    NFKind = "legacy"
+	Conntrack NFKind = "conntrack" // conntrack, NAT core, defragmentation
+	NFBPF     NFKind = "bpf"
+	Flowtable NFKind = "flowtable"
+	BridgeNF  NFKind = "br_netfilter" // act only on packets that came through a bridge
+	NFLocal   NFKind = "local"        // act only on packets of this host's own sockets (AppArmor)
+	NFOther   NFKind = "other"
+)
+
+// Sysctl are the namespace-wide switches.
+type Sysctl struct {
+	All4, Default4  Conf4
+	All6            Conf6
+	HashPolicy4     uint8
+	HashPolicy6     uint8
+	ForwardUsePMTU  bool // net.ipv4.ip_forward_use_pmtu
+	UpdatePriority  bool // net.ipv4.ip_forward_update_priority
+	BridgeNFCall    bool // any net.bridge.bridge-nf-call-*
+	EarlyDemux      bool
+	FibNotifyOnFlag bool
+	Values          map[string]string // every sysctl that was read, for `show` and for the record
+	Changed         []Unknown         // sysctls at values that are not modelled
+}
+
+// XFRM is the IPsec state that matters: any policy makes forwarding a matter for Linux.
+type XFRM struct {
+	Policies     int
+	States       int
+	Interfaces   int
+	DefaultBlock bool
+}
+
+// Sockets are the sockets that change what forwarded packets meet.
+type Sockets struct {
+	Packet      []PacketSocket
+	XDP         []int // ifindexes with an AF_XDP socket
+	Transparent bool  // a socket with IP_TRANSPARENT exists
+}
+
+// PacketSocket is an AF_PACKET socket that could see packets.
+type PacketSocket struct {
+	Index    int    // ifindex, 0 for all devices
+	Protocol uint16 // ETH_P_*, host byte order; ETH_P_ALL sees forwarded packets
+	// Harmless: its protocol or classic BPF filter can accept only what goes to Linux anyway.
+	Harmless bool
+	Inode    uint64
+	Process  string // "tcpdump[123]" when known
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/control"
+	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Interfaces describes every device of a namespace, by ifindex. It may be called with a nil data path, and then counts nothing.
+func Interfaces(s *control.State, d *datapath.Datapath) ([]api.Interface, error) {
+	out := make([]api.Interface, 0, len(s.Graph.Ports))
+	for i := range s.Graph.Ports {
+		p := &s.Graph.Ports[i]
+		face := describe(s, p)
+		if d != nil {
+			if err := count(&face, d); err != nil {
+				return nil, err
+			}
+			face.Tier = tiers(d, p.Index)
+		}
+		out = append(out, face)
+	}
+	return out, nil
+}
+
+// describe says what is decided for a device.
+func describe(s *control.State, p *graph.Port) api.Interface {
+	face := api.Interface{
+		Name: p.Name, Ifindex: p.Index, Kind: p.Kind, Hook: "none", Reasons: []api.Reason{}, Graph: []string{},
+		Packets: noPackets(), Hooks: map[string]api.Packets{},
+	}
+	if l := s.Network.Link(p.Index); l != nil {
+		face.Up = l.Up
+	}
+	attached := installed(s, p)
+	face.Hook, face.Mode = hookNames(attached, s)
+	add := func(why []graph.Why, family, hook, input string) {
+		for _, w := range why {
+			r := api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Family: family, Hook: hook, Input: input}
+			if !slices.Contains(face.Reasons, r) {
+				face.Reasons = append(face.Reasons, r)
+			}
+		}
+	}
+	for _, f := range s.Failures {
+		if f.Index == p.Index {
+			add([]graph.Why{{Reason: reason.AttachFailed, Detail: f.Err.Error()}}, "", string(f.Hook), "")
+		}
+	}
+	add(p.Why, "", "", "")
+	ip4, ip6 := verdict{}, verdict{}
+	for i := range p.Inputs {
+		in := &p.Inputs[i]
+		name := ""
+		if in.Index != p.Index {
+			name = in.Name
+		}
+		fast4, fast6 := in.IP4.Fast() && len(attached) > 0, in.IP6.Fast() && len(attached) > 0
+		ip4.add(in.IP4, fast4)
+		ip6.add(in.IP6, fast6)
+		add(in.IP4.Why, "ip4", "", name)
+		add(in.IP6.Why, "ip6", "", name)
+		add(in.IP4.Except, "ip4", "", name)
+		add(in.IP6.Except, "ip6", "", name)
+		face.Inputs = append(face.Inputs, api.Input{Name: in.Name, Ifindex: in.Index, VLANs: tagIDs(in), IP4: state(in.IP4, fast4), IP6: state(in.IP6, fast6)})
+		if len(attached) > 0 {
+			face.Graph = merge(face.Graph, in.IP4.Nodes)
+			face.Graph = merge(face.Graph, in.IP6.Nodes)
+		}
+	}
+	if via := carrier(s, p); via != nil && len(attached) == 0 {
+		// A VLAN device or slave whose packets the lower device's program meets.
+		for i := range via.Inputs {
+			if in := &via.Inputs[i]; in.Index == p.Index {
+				ip4.add(in.IP4, in.IP4.Fast())
+				ip6.add(in.IP6, in.IP6.Fast())
+			}
+		}
+	}
+	both := verdict{ip4.fast + ip6.fast, ip4.off + ip6.off, ip4.all + ip6.all}
+	face.IP4, face.IP6, face.State = ip4.String(), ip6.String(), both.String()
+	if face.State != api.StateFast && len(face.Reasons) == 0 {
+		add(p.XDP, "", "xdp", "")
+		add(p.TC, "", "tc", "")
+	}
+	return face
+}
+
+// verdict counts paths: all, the fast ones, and those of a family that Linux does not forward.
+type verdict struct{ fast, off, all int }
+
+func (v *verdict) add(p graph.Path, fast bool) {
+	v.all++
+	switch state(p, fast) {
+	case api.StateFast:
+		v.fast++
+	case api.StateOff:
+		v.off++
+	}
+}
+
+func (v verdict) String() string {
+	switch {
+	case v.all > 0 && v.off == v.all:
+		return api.StateOff
+	case v.fast == 0:
+		return api.StateSlow
+	case v.fast+v.off == v.all:
+		return api.StateFast
+	}
+	return api.StatePartial
+}
+
+func state(p graph.Path, fast bool) string {
+	notForwarded := func(w graph.Why) bool { return w.Reason == reason.ForwardingOff }
+	switch {
+	case fast:
+		return api.StateFast
+	case slices.ContainsFunc(p.Why, notForwarded):
+		return api.StateOff
+	}
+	return api.StateSlow
+}
+
+// installed are the hooks of a port at which a program really runs.
+func installed(s *control.State, p *graph.Port) (hooks []graph.Hook) {
+	for _, h := range p.Hooks {
+		if !slices.ContainsFunc(s.Failures, func(f datapath.Failure) bool { return f.Index == p.Index && f.Hook == h }) {
+			hooks = append(hooks, h)
+		}
+	}
+	return hooks
+}
+
+// carrier is the port whose XDP program meets a device's packets.
+func carrier(s *control.State, p *graph.Port) *graph.Port {
+	if p.Via == 0 {
+		return nil
+	}
+	return port(s, p.Via)
+}
+
+func port(s *control.State, index int) *graph.Port {
+	for i := range s.Graph.Ports {
+		if s.Graph.Ports[i].Index == index {
+			return &s.Graph.Ports[i]
+		}
+	}
+	return nil
+}
+
+func hookNames(hooks []graph.Hook, s *control.State) (hook, mode string) {
+	if len(hooks) == 0 {
+		return "none", ""
+	}
+	var names, modes []string
+	for _, h := range hooks {
+		names = append(names, string(h))
+		switch {
+		case h == graph.XDP:
+			modes = append(modes, "native")
+		case s.Features.TCX:
+			modes = append(modes, "tcx")
+		default:
+			modes = append(modes, "clsact")
+		}
+	}
+	return strings.Join(names, "+"), strings.Join(modes, "+")
+}
+
+// tiers are those of the programs that run at a device's hooks, each once.
+func tiers(d *datapath.Datapath, index int) string {
+	var names []string
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		if t := string(d.Tier(index, hook)); t != "" && !slices.Contains(names, t) {
+			names = append(names, t)
+		}
+	}
+	return strings.Join(names, "+")
+}
+
+func tagIDs(in *graph.Input) []int {
+	ids := make([]int, 0, len(in.VLANs))
+	for _, v := range in.VLANs {
+		ids = append(ids, int(v.ID))
+	}
+	return ids
+}
+
+// merge adds node kinds in the order of the path.
+func merge(have []string, nodes []graph.Node) []string {
+	at := 0
+	for _, n := range nodes {
+		if i := slices.Index(have, n.Kind); i >= 0 {
+			at = i + 1
+			continue
+		}
+		have = slices.Insert(have, at, n.Kind)
+		at++
+	}
+	return have
+}
+
+func noPackets() api.Packets {
+	return api.Packets{Slow: map[string]uint64{}, Dropped: map[string]uint64{}}
+}
+
+// count fills in a device's packets. What XDP hands up meets the program at TC next where there is one, so only the last hook's slow
+// packets are slow.
+func count(face *api.Interface, d *datapath.Datapath) error {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		c, ok, err := d.Counters(face.Ifindex, hook)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		p := noPackets()
+		for code, n := range c {
+			switch code := reason.Code(code); {
+			case n.Packets == 0:
+			case code.Describe().Class == reason.Forwarded:
+				p.Fast += n.Packets
+				p.Bytes += n.Bytes
+			case code.Describe().Class == reason.Dropped:
+				p.Dropped[code.String()] += n.Packets
+			default:
+				p.Slow[code.String()] += n.Packets
+			}
+		}
+		face.Hooks[string(hook)] = p
+		face.Packets.Fast += p.Fast
+		face.Packets.Bytes += p.Bytes
+		face.Packets.Slow = p.Slow
+		for name, n := range p.Dropped {
+			face.Packets.Dropped[name] += n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/kstate"
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
+)
+
+// rules follows the packet through Linux's rules, if there are any and it comes to them: other packets leave the fast path at a check of
+// their header or address, and whether Linux forwards them is not known here.
+func (x *explainer) rules(link *model.Link) *api.RuleWalk {
+	rs := x.filter()
+	code, known := reason.Parse(x.out.Reason)
+	if rs == nil || !known || !asksRules(code) {
+		return nil
+	}
+	p, ok := rulePacket(x.frame)
+	if !ok {
+		return nil
+	}
+	p.IIF = ruleDevice(link)
+	out := x.state.Network.LinkByName(x.out.Egress)
+	if out == nil {
+		out = x.route(link, &p)
+	}
+	walk := &api.RuleWalk{Met: []api.RuleMatch{}}
+	var assumed []string
+	if out != nil {
+		p.OIF = ruleDevice(out)
+	} else {
+		assumed = append(assumed, "no way out, since there is no route")
+	}
+	if x.tracked(p.Src) {
+		state, what := uint8(ruleset.CTNew), "that it begins a connection"
+		if code == reason.Fast || code == reason.RuleDrop { // others do not get that far
+			state, what = ruleset.CTEstablished, "that its connection is established and not translated"
+		}
+		p.CT = &rules.Connection{State: state}
+		assumed = append(assumed, what)
+	}
+	walk.Assumed = strings.Join(assumed, ", and ")
+	res, met := rules.NewInterpreter(rs).Trace(p)
+	hook := ""
+	for _, m := range met {
+		if m.Chain.Base != nil {
+			hook = m.Chain.Base.Hook.String()
+		}
+		row := api.RuleMatch{Hook: hook, Rule: m.String()}
+		if m.Rule != nil {
+			row.Text = m.Rule.Text
+		}
+		walk.Met = append(walk.Met, row)
+	}
+	walk.Outcome = res.Outcome.String()
+	if res.Outcome != rules.Accepted {
+		walk.By, walk.Why = res.By.String(), res.Why
+	}
+	if len(met) == 0 && res.Outcome == rules.Accepted {
+		return nil
+	}
+	if len(assumed) == 0 {
+		walk.Disagree = disagreement(code, res)
+	}
+	return walk
+}
+
+// filter is the rule set that the packet meets, with what is in its ipsets at this moment: the Network has none of their elements. It must be
+// called in the namespace.
+func (x *explainer) filter() *ruleset.Ruleset {
+	rs := x.state.Network.Filter
+	if rs == nil || !slices.ContainsFunc(rs.Sets, func(s ruleset.Set) bool { return s.Live && s.Unknown == "" }) {
+		return rs
+	}
+	read := kstate.ReadRules(nil)
+	if len(read.Faults) > 0 {
+		return rs
+	}
+	return &read.Ruleset
+}
+
+// disagreement says how a program's answer is none that the rules allow. It may always leave a packet to Linux.
+func disagreement(code reason.Code, res rules.Result) string {
+	switch {
+	case code == reason.Fast && res.Outcome == rules.Dropped:
+		return "the program forwards what " + res.By.String() + " drops"
+	case code == reason.Fast && res.Outcome == rules.IsSlow:
+		return "the program forwards what only Linux can decide (" + res.By.String() + ")"
+	case code == reason.RuleDrop && res.Outcome != rules.Dropped:
+		return "the program drops what the rules do not drop"
+	}
+	return ""
+}
+
+// asksRules says whether a packet that leaves by this reason came to the rules, or would have if its family were fast.
+func asksRules(code reason.Code) bool {
+	class := code.Describe().Class
+	return class == reason.Forwarded || class == reason.Config || class == reason.Dropped || code == reason.NetfilterRule || code == reason.NetfilterLong
+}
+
+func ruleDevice(l *model.Link) rules.Device {
+	return rules.Device{Name: l.Name, Index: l.Index, Group: l.Group, Type: l.Type}
+}
+
+// tracked says whether connection tracking sees the packets of a family.
+func (x *explainer) tracked(a netip.Addr) bool {
+	family := model.IP6
+	if a.Is4() {
+		family = model.IP4
+	}
+	for _, h := range x.state.Network.Netfilter {
+		if h.Kind == model.Conntrack && h.Family == family && h.Hook == "prerouting" {
+			return true
+		}
+	}
+	return false
+}
+
+// route asks Linux where the packet would go; nil if nowhere. It must be called in the namespace.
+func (x *explainer) route(link *model.Link, p *rules.Packet) *model.Link {
+	routes, err := netlink.RouteGetWithOptions(net.IP(p.Dst.AsSlice()), &netlink.RouteGetOptions{Iif: link.Name, SrcAddr: net.IP(p.Src.AsSlice())})
+	if err != nil || len(routes) == 0 {
+		return nil
+	}
+	return x.state.Network.Link(routes[0].LinkIndex)
+}
+
+// rulePacket is a frame without tags as rules see it; false for what is no IP, and for what leaves by its header before it comes to rules.
+func rulePacket(frame []byte) (p rules.Packet, ok bool) {
+	decoded := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
+	eth, ok := decoded.LinkLayer().(*layers.Ethernet)
+	if !ok {
+		return p, false
+	}
+	p.EtherSrc, p.EtherDst = ruleset.Bytes(eth.SrcMAC).Lo, ruleset.Bytes(eth.DstMAC).Lo
+	switch ip := decoded.NetworkLayer().(type) {
+	case *layers.IPv4:
+		p.Src, _ = netip.AddrFromSlice(ip.SrcIP.To4())
+		p.Dst, _ = netip.AddrFromSlice(ip.DstIP.To4())
+		p.Proto, p.DSField, p.TTL, p.Length, p.ID = uint8(ip.Protocol), ip.TOS, ip.TTL, ip.Length, ip.Id
+		p.FragOffset = uint16(ip.Flags)<<13 | ip.FragOffset
+	case *layers.IPv6:
+		p.Src, _ = netip.AddrFromSlice(ip.SrcIP)
+		p.Dst, _ = netip.AddrFromSlice(ip.DstIP)
+		p.Proto, p.DSField, p.TTL, p.Length, p.FlowLabel = uint8(ip.NextHeader), ip.TrafficClass, ip.HopLimit, ip.Length+40, ip.FlowLabel
+	default:
+		return p, false
+	}
+	p.EtherPadding = max(0, len(frame)-14-int(p.Length))
+	body := decoded.NetworkLayer().LayerPayload()
+	switch p.Proto {
+	case 6, 17, 33, 132, 136:
+		if len(body) >= 4 {
+			p.SPort, p.DPort = uint16(body[0])<<8|uint16(body[1]), uint16(body[2])<<8|uint16(body[3])
+		}
+		if p.Proto == 6 && len(body) >= 14 {
+			p.TCPFlags = body[13]
+		}
+	case 1, 58:
+		if len(body) >= 2 {
+			p.ICMPType = uint16(body[0])<<8 | uint16(body[1])
+		}
+	}
+	return p, p.Src.IsValid() && p.Dst.IsValid()
+}

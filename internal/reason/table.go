@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reason
+
+// Code is the index of a reason in the table, of its counter in the data path, and its value in the C enum.
+type Code uint8
+
+// Class says what kind of fact a reason speaks of.
+type Class uint8
+
+const (
+	// Forwarded: the packet left by the fast path.
+	Forwarded Class = iota
+	// Packet: something in this very packet, found by the data path.
+	Packet
+	// Lookup: the kernel's own tables sent this packet to Linux.
+	Lookup
+	// State: the data path turned itself off, for all packets or for a family.
+	State
+	// Config: the configuration of Linux keeps an interface or a family out; decided by the graph.
+	Config
+	// Dropped: the packet ended in the fast path, as it would have in Linux.
+	Dropped
+)
+
+func (c Class) String() string {
+	return [...]string{"forwarded", "packet", "lookup", "state", "config", "dropped"}[c]
+}
+
+// Info is one row of the list.
+type Info struct {
+	Name  string // as status, explain, metrics and docs print it
+	Class Class
+	Doc   string // one sentence: what it means and, where there is something to do, what
+}
+
+// Codes, in the order of the table. The identifiers become SHUNT_R_<UPPER> in C.
+const (
+	Fast Code = iota
+
+	TooShort
+	DstMAC
+	EtherType
+	VLANUnknown
+	IP4Header
+	IP4Options
+	IP4Checksum
+	Fragment
+	TTL
+	MartianSource
+	MartianDestination
+	LocalSource
+	ICMPError
+	Protocol
+	IP6Header
+	IP6Extension
+	IP6Address
+	ICMP6Control
+	PacketType
+	SKBOffload
+	SKBMark
+	SegmentMTU
+	EgressFrags
+	TrimFailed
+	RewriteFailed
+	RuleDrop
+	NetfilterRule
+	NetfilterLong
+
+	RPFilter
+	NotForwarded
+	Blackhole
+	Unreachable
+	Prohibit
+	ForwardingDisabled
+	NoNeighbour
+	MTU
+	RouteMTU
+	RouteEncap
+	RouteRealm
+	RouteECMP
+	RouteUnknown
+	LookupError
+	SameInterface
+	EgressSlow
+	ConntrackProtocol
+	ConntrackFlags
+	ConntrackChecksum
+	ConntrackNew
+	ConntrackState
+	ConntrackNAT
+	ConntrackExtension
+	ConntrackWindow
+
+	Watchdog
+	Stale
+	WrongDevice
+	Paused
+
+	ForwardingOff
+	NetfilterIP4Prerouting
+	NetfilterIP4Forward
+	NetfilterIP4Postrouting
+	NetfilterIP6Prerouting
+	NetfilterIP6Forward
+	NetfilterIP6Postrouting
+	NetfilterNetdev
+	NetfilterUnknown
+	XFRM
+	RuleUnknown
+	TransparentSocket
+	SysctlUnmodelled
+	LinkDown
+	LinkKind
+	LinkUpper
+	LinkAttribute
+	LinkNoEthernet
+	LinkVLANStripping
+	LinkXDPUnsupported
+	ForeignXDP
+	ForeignTC
+	TCFilter
+	Qdisc
+	PacketSocket
+	AFXDP
+	Excluded
+	HookChoice
+	NothingToWin
+	AttachFailed
+	Unreadable
+
+	// Count is the number of codes: the length of every per-interface counter array.
+	Count
+)
+
+var table = [Count]Info{
+	Fast: {"fast", Forwarded, "Forwarded by the fast path."},
+
+	TooShort:           {"too-short", Packet, "The frame ends before the headers that it announces."},
+	DstMAC:             {"dst-mac", Packet, "The destination MAC is not the interface's own: broadcast, multicast, or a frame for another host."},
+	EtherType:          {"ethertype", Packet, "Neither IPv4 nor IPv6 (ARP, LLDP, PPPoE …)."},
+	VLANUnknown:        {"vlan-unknown", Packet, "A VLAN tag for which no modelled VLAN interface exists, or a priority tag."},
+	IP4Header:          {"ip4-header", Packet, "IPv4 version, header length or total length that Linux may drop."},
+	IP4Options:         {"ip4-options", Packet, "IPv4 options, which Linux interprets."},
+	IP4Checksum:        {"ip4-checksum", Packet, "A wrong IPv4 header checksum; Linux drops and counts it."},
+	Fragment:           {"fragment", Packet, "An IPv4 fragment."},
+	TTL:                {"ttl", Packet, "TTL or hop limit is 1 or 0; Linux answers with ICMP time exceeded."},
+	MartianSource:      {"martian-source", Packet, "An IPv4 source that Linux treats specially: 0/8, 127/8, 224/4, 240/4."},
+	MartianDestination: {"martian-destination", Packet, "An IPv4 destination that Linux treats specially: 0/8, 127/8, 224/4, 240/4."},
+	LocalSource:        {"local-source", Packet, "The source is one of this host's own addresses; Linux drops it unless accept_local is set."},
+	ICMPError:          {"icmp-error", Packet, "An ICMP error message, which Linux hashes by the packet inside."},
+	Protocol:           {"protocol", Packet, "A protocol that the policy rules in force cannot be evaluated for, or one that routers listen to (IGMP)."},
+	IP6Header:          {"ip6-header", Packet, "IPv6 version or payload length that Linux may drop."},
+	IP6Extension:       {"ip6-extension", Packet, "An IPv6 extension header."},
+	IP6Address:         {"ip6-address", Packet, "An IPv6 source or destination that is not plain global unicast."},
+	ICMP6Control:       {"icmp6-control", Packet, "ICMPv6 other than echo: errors, neighbour discovery, multicast listener discovery."},
+	PacketType:         {"packet-type", Packet, "The kernel marked the packet as not for this host."},
+	SKBOffload:         {"skb-offload", Packet, "A socket-born packet at XDP whose checksum, segmentation or VLAN tag is still to be done."},
+	SKBMark:            {"skb-mark", Packet, "The packet carries a mark set before routing."},
+	SegmentMTU:         {"segment-mtu", Packet, "A segmentation-offload packet whose segments exceed the egress MTU."},
+	EgressFrags:        {"egress-frags", Packet, "A frame in several buffers towards a device that cannot send those from XDP."},
+	TrimFailed:         {"trim-failed", Packet, "The padding behind the IP packet could not be cut off."},
+	RewriteFailed:      {"rewrite-failed", Packet, "Room for a VLAN tag could not be made."},
+	RuleDrop:           {"rule-drop", Dropped, "Dropped by the fast path, as a rule or a chain's policy says."},
+	NetfilterRule:      {"netfilter-rule", Packet, "The packet meets a rule that only Linux can evaluate; `shunt show rules` names them."},
+	NetfilterLong:      {"netfilter-long", Packet, "More rules apply to the packet, or move counters for it, than the fast path follows."},
+
+	RPFilter:           {"rp-filter", Lookup, "The reverse path check did not confirm the ingress interface; Linux decides."},
+	NotForwarded:       {"not-forwarded", Lookup, "The destination is local, broadcast, multicast or has no route."},
+	Blackhole:          {"blackhole", Lookup, "A blackhole route; Linux drops and counts it."},
+	Unreachable:        {"unreachable", Lookup, "An unreachable route; Linux answers with ICMP."},
+	Prohibit:           {"prohibit", Lookup, "A prohibit route; Linux answers with ICMP."},
+	ForwardingDisabled: {"forwarding-disabled", Lookup, "Forwarding is disabled on the ingress or, for the reverse check, on the egress interface."},
+	NoNeighbour:        {"no-neighbour", Lookup, "The next hop's MAC is not known yet; Linux resolves it."},
+	MTU:                {"mtu", Lookup, "Longer than the egress interface or path allows; Linux fragments or answers with ICMP."},
+	RouteMTU:           {"route-mtu", Lookup, "Longer than the mtu metric of a route that may match."},
+	RouteEncap:         {"route-encap", Lookup, "A route with an encapsulation (lwtunnel)."},
+	RouteRealm:         {"route-realm", Lookup, "A route with realms."},
+	RouteECMP:          {"route-ecmp", Lookup, "A multipath route that the kernel hashes in a way that the fast path cannot repeat (fib_multipath_hash_policy other than 0, or a resilient group)."},
+	RouteUnknown:       {"route-unknown", Lookup, "A route with an attribute that is not understood."},
+	LookupError:        {"lookup-error", Lookup, "The kernel's FIB lookup gave an answer that is not understood."},
+	SameInterface:      {"same-interface", Lookup, "The packet would leave where it came in; Linux may send an ICMP redirect."},
+	EgressSlow:         {"egress-slow", Lookup, "The egress interface cannot be entered by the fast path from this hook; `shunt show interfaces` says why."},
+	ConntrackProtocol:  {"conntrack-protocol", Packet, "Linux tracks connections, and the packet is neither TCP nor UDP."},
+	ConntrackFlags:     {"conntrack-flags", Packet, "A TCP packet that begins, ends or resets a tracked connection (SYN, FIN, RST), or is malformed."},
+	ConntrackChecksum:  {"conntrack-checksum", Packet, "A TCP or UDP checksum, or UDP length, that is wrong or cannot be verified here; to Linux the packet belongs to no connection."},
+	ConntrackNew:       {"conntrack-new", Lookup, "No connection is known for the packet: it is new or invalid."},
+	ConntrackState:     {"conntrack-state", Lookup, "The connection is not established on both sides, not yet assured, ending, or has been handed to a flow table."},
+	ConntrackNAT:       {"conntrack-nat", Lookup, "The connection is translated."},
+	ConntrackExtension: {"conntrack-extension", Lookup, "Something hangs on the connection that has to see its packets: a helper, accounting (nf_conntrack_acct), a timeout policy, synproxy; or its timeout is longer than 24 days and due to be extended."},
+	ConntrackWindow:    {"conntrack-window", Lookup, "Linux still checks the connection's TCP windows; after some packets the daemon marks it as one where it does not."},
+
+	Watchdog:    {"watchdog", State, "The daemon has not shown itself alive in time; everything goes to Linux."},
+	Stale:       {"stale", State, "Linux changed and the daemon has not yet caught up; everything goes to Linux until it has."},
+	WrongDevice: {"wrong-device", State, "The program runs on another device or network namespace than it was made for."},
+	Paused:      {"paused", State, "Paused by `shunt pause`."},
+
+	ForwardingOff:           {"forwarding-off", Config, "Linux is not set to forward this family here (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding)."},
+	NetfilterIP4Prerouting:  {"netfilter:ip4:prerouting", Config, "A netfilter rule or chain at IPv4 prerouting that a forwarded packet could meet."},
+	NetfilterIP4Forward:     {"netfilter:ip4:forward", Config, "A netfilter rule or chain at IPv4 forward that a forwarded packet could meet."},
+	NetfilterIP4Postrouting: {"netfilter:ip4:postrouting", Config, "A netfilter rule or chain at IPv4 postrouting that a forwarded packet could meet."},
+	NetfilterIP6Prerouting:  {"netfilter:ip6:prerouting", Config, "A netfilter rule or chain at IPv6 prerouting that a forwarded packet could meet."},
+	NetfilterIP6Forward:     {"netfilter:ip6:forward", Config, "A netfilter rule or chain at IPv6 forward that a forwarded packet could meet."},
+	NetfilterIP6Postrouting: {"netfilter:ip6:postrouting", Config, "A netfilter rule or chain at IPv6 postrouting that a forwarded packet could meet."},
+	NetfilterNetdev:         {"netfilter:netdev", Config, "A netfilter ingress or egress chain on a device of the way."},
+	NetfilterUnknown:        {"netfilter:unknown", Config, "A netfilter hook that no table explains (BPF link, IPVS, SELinux, out-of-tree)."},
+	XFRM:                    {"xfrm", Config, "IPsec policies or states are configured; they decide over forwarded packets."},
+	RuleUnknown:             {"rule-unknown", Config, "A policy routing rule with a selector or action that is not understood."},
+	TransparentSocket:       {"transparent-socket", Config, "A transparent socket may take forwarded packets (early demux)."},
+	SysctlUnmodelled:        {"sysctl", Config, "A sysctl is set to a value whose effect on forwarding is not modelled."},
+	LinkDown:                {"link-down", Config, "The interface is down."},
+	LinkKind:                {"link-kind", Config, "An interface kind that is not accelerated."},
+	LinkUpper:               {"link-upper", Config, "The interface belongs to another (bridge, macvlan, team …) in a way that is not accelerated."},
+	LinkAttribute:           {"link-attribute", Config, "The interface has an attribute that is not understood and not at its default."},
+	LinkNoEthernet:          {"link-no-ethernet", Config, "The interface carries no Ethernet header."},
+	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
+	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
+	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},
+	ForeignTC:               {"foreign-tc", Config, "Another tc or tcx program is attached; it is respected."},
+	TCFilter:                {"tc-filter", Config, "A tc filter on the interface decides over packets."},
+	Qdisc:                   {"qdisc", Config, "A queueing discipline that shapes or classifies; XDP would bypass it."},
+	PacketSocket:            {"packet-socket", Config, "A packet socket (tcpdump) listens; the fast path steps aside so that it sees everything."},
+	AFXDP:                   {"af-xdp", Config, "An AF_XDP socket is bound to the interface."},
+	Excluded:                {"excluded", Config, "Excluded by the configuration of shunt."},
+	HookChoice:              {"hook-choice", Config, "This hook is not used here: `--hook` says so, or `auto` takes the other one because of what stands behind the interface."},
+	NothingToWin:            {"nothing-to-win", Config, "No other interface can be reached by the fast path, so nothing is attached."},
+	AttachFailed:            {"attach-failed", Config, "Loading or attaching the program failed; the log has the kernel's message."},
+	Unreadable:              {"unreadable", Config, "A part of Linux's configuration could not be read or understood, so nothing can be promised."},
+}
+
+// String gives the name; it panics on a code outside the table, which is a programming error.
+func (c Code) String() string { return table[c].Name }
+
+// Describe gives the whole row.
+func (c Code) Describe() Info { return table[c] }
+
+// MarshalText makes reasons appear by name in JSON, also as map keys.
+func (c Code) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// Parse finds a code by name.
+func Parse(name string) (Code, bool) {
+	for i, r := range table {
+		if r.Name == name {
+			return Code(i), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// ruleWriter writes one rule.
+//
+// A rule is one entry unless something happens before its last test: then what happened becomes an entry, and the rule goes on in
+// another with the conditions so far. Conditions on something that was changed meanwhile cannot be asked again; the rule then
+// goes on detached: an entry leads the packets that got this far around one that leads all others behind the rule.
+type ruleWriter struct {
+	*flattener
+	by       Ref
+	path     []Cond         // of the chain
+	when     []Cond         // of the packets that got this far in the rule, if not detached
+	do       []ruleset.Step // what happened to them and is not written yet
+	ret      int            // label
+	over     int            // label behind the rule, if hasOver
+	hasOver  bool
+	detached bool
+}
+
+// rule writes the rule and says whether no packet of the chain gets behind it.
+func (w *ruleWriter) rule() (final bool) {
+	goesOn := w.steps()
+	if goesOn && len(w.do) > 0 {
+		w.flush()
+	}
+	if w.hasOver {
+		w.here(w.over)
+	}
+	return !goesOn && !w.detached && sameConds(w.when, w.path)
+}
+
+// sameConds says whether no condition was added: and gives back the slice that it was given if it adds nothing.
+func sameConds(a, b []Cond) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// steps writes the steps; false when the packets that got to the end of it do not come behind the rule.
+func (w *ruleWriter) steps() bool {
+	steps := w.by.Rule.Steps
+	for i, s := range steps {
+		switch s := s.(type) {
+		case ruleset.Test, ruleset.AnyTest:
+			if !w.test(s) {
+				return true
+			}
+		case ruleset.Lookup:
+			if why := w.ix.unsure(s); why != "" {
+				return w.slow(why)
+			}
+			if !w.lookupStep(s) {
+				return true
+			}
+		case ruleset.Count:
+			if s.Counter != ruleset.NoCounter {
+				w.do = append(w.do, s)
+			}
+		case ruleset.SetField:
+			w.do = append(w.do, s)
+			w.epochs[groupOf(s.Field)]++
+		case ruleset.NoTrack:
+			w.do = append(w.do, s)
+			w.epochs[ctGroup]++
+		case ruleset.Verdict:
+			if s.Code != ruleset.Continue {
+				return w.verdict(s)
+			}
+		case ruleset.VerdictMap:
+			if why := w.ix.unsure(ruleset.Lookup{Set: s.Set, Key: s.Key}); why != "" {
+				return w.slow(why)
+			}
+			if i != len(steps)-1 {
+				return w.slow("steps behind a verdict map")
+			}
+			return w.verdictMap(s)
+		case ruleset.Unknown:
+			return w.slow(s.Name)
+		case ruleset.Slow:
+			return w.slow(s.Name)
+		default:
+			return w.slow("unknown step")
+		}
+	}
+	return true
+}
+
+// write adds an entry for the packets that got this far.
+func (w *ruleWriter) write(e Entry) {
+	e.When, e.Do, e.By = w.when, w.do, w.by
+	w.do = nil
+	w.emit(e)
+}
+
+func (w *ruleWriter) slow(why string) bool {
+	w.do = nil // the kernel does it all
+	w.write(Entry{Then: LeaveSlow, Why: why})
+	return false
+}
+
+// flush writes what happened so far, and goes on behind it.
+func (w *ruleWriter) flush() {
+	if len(w.do) == 0 {
+		return
+	}
+	if !w.stale(w.when) {
+		w.write(Entry{})
+		return
+	}
+	w.detach()
+}
+
+// detach goes on with packets of this rule alone, under no condition.
+func (w *ruleWriter) detach() {
+	if len(w.when) == 0 {
+		if len(w.do) > 0 {
+			w.write(Entry{})
+		}
+		return
+	}
+	if !w.hasOver {
+		w.over, w.hasOver = w.label(), true
+	}
+	on := w.label()
+	w.write(Entry{Then: Skip, To: on})
+	w.emit(Entry{Then: Skip, To: w.over, By: w.by})
+	w.here(on)
+	w.when, w.detached = nil, true
+}
+
+// test adds the condition of a Test or AnyTest; false when no packet can satisfy it.
+func (w *ruleWriter) test(s ruleset.Step) bool {
+	w.flush()
+	if !w.ports(fieldsOf(s)) {
+		return false
+	}
+	when, _, never := w.and(w.when, s)
+	w.when = when
+	return !never
+}
+
+// lookupStep adds the condition of a set match, and what it counts.
+func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
+	w.flush()
+	if !w.ports(fieldsOf(l)) {
+		return false
+	}
+	dialect, counts := w.ix.rs.Sets[l.Set].Dialect, w.ix.counts[l.Set]
+	if dialect == ruleset.IPSet && counts {
+		w.do = append(w.do, l)
+		w.flush()
+	}
+	when, _, never := w.and(w.when, l)
+	w.when = when
+	if dialect == ruleset.NFT && counts && !l.Not && !never {
+		w.do = append(w.do, l)
+	}
+	return !never
+}
+
+// ports makes packets slow whose ports would have to be read from a header without ports; false when no others are left.
+func (w *ruleWriter) ports(fields []ruleset.Field) bool {
+	for _, f := range fields {
+		if f != ruleset.SPort && f != ruleset.DPort {
+			continue
+		}
+		has := ruleset.Test{Field: ruleset.L4Proto, Ranges: ported}
+		when, same, never := w.and(w.when, has)
+		if same {
+			return true
+		}
+		not := has
+		not.Not = true
+		if others, _, none := w.and(w.when, not); !none {
+			w.emit(Entry{When: others, Then: LeaveSlow, By: w.by, Why: "ports of another protocol"})
+		}
+		w.when = when
+		return !never
+	}
+	return true
+}
+
+// verdict writes the end of the rule.
+func (w *ruleWriter) verdict(v ruleset.Verdict) bool {
+	switch v.Code {
+	case ruleset.Accept:
+		w.write(Entry{Then: Skip, To: w.end})
+	case ruleset.Drop:
+		w.write(Entry{Then: DropIt})
+	case ruleset.Return:
+		w.write(Entry{Then: Skip, To: w.ret})
+	case ruleset.Jump, ruleset.Goto:
+		next := w.ix.chains[w.table][v.Chain]
+		switch {
+		case next == nil:
+			return w.slow("chain " + v.Chain + " is missing")
+		case w.total+w.size(w.table, next) > w.limit:
+			w.callChain(next, v.Code)
+		default:
+			w.inline(next, v.Code)
+		}
+		return v.Code == ruleset.Jump
+	}
+	return false
+}
+
+// callChain leaves a chain in a list of its own.
+func (w *ruleWriter) callChain(c *ruleset.Chain, code ruleset.Code) {
+	behind := w.ret
+	if code == ruleset.Jump {
+		if !w.hasOver {
+			w.over, w.hasOver = w.label(), true
+		}
+		behind = w.over
+	}
+	w.write(Entry{Then: Call, List: w.listOf(c), To: behind, End: w.end})
+	w.changed(w.canChange(w.table, c))
+}
+
+// inline writes a chain out.
+func (w *ruleWriter) inline(c *ruleset.Chain, code ruleset.Code) {
+	if w.stale(w.when) || asks(w.when, w.canChange(w.table, c)) {
+		w.detach()
+	}
+	w.flush()
+	ret := w.ret
+	if code == ruleset.Jump {
+		ret = w.label()
+	}
+	w.chain(c, w.when, ret)
+	if code == ruleset.Jump {
+		w.here(ret)
+	} else {
+		w.write(Entry{Then: Skip, To: w.ret})
+	}
+}
+
+// verdictMap writes a verdict map.
+func (w *ruleWriter) verdictMap(s ruleset.VerdictMap) bool {
+	if !w.ports(s.Key) {
+		return true
+	}
+	if !w.hasOver {
+		w.over, w.hasOver = w.label(), true
+	}
+	var changes groups
+	m := &Map{Of: ruleset.Lookup{Set: s.Set, Key: s.Key}, Return: w.ret, Lists: map[string]int{}}
+	for _, e := range w.ix.rs.Sets[s.Set].Elements {
+		if v := e.Verdict; v != nil && (v.Code == ruleset.Jump || v.Code == ruleset.Goto) {
+			if c := w.ix.chains[w.table][v.Chain]; c != nil {
+				m.Lists[v.Chain] = w.listOf(c)
+				changes = changes.or(w.canChange(w.table, c))
+			}
+		}
+	}
+	w.write(Entry{Then: ByMap, Map: m, To: w.over, End: w.end})
+	w.changed(changes)
+	return true
+}
+
+// and adds the condition of a step at this place to those given. same: they imply it already; never: nothing satisfies them all.
+func (f *flattener) and(when []Cond, s ruleset.Step) (out []Cond, same, never bool) {
+	s, fixed, holds := f.settle(s)
+	if fixed {
+		return when, holds, !holds
+	}
+	return and(when, Cond{Of: s, place: f.place, Epoch: f.epoch(s)})
+}

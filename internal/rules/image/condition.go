@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+)
+
+// dimOf are the fields that a dimension stands for.
+var dimOf = map[ruleset.Field]Dim{
+	ruleset.IP4Src: Src, ruleset.IP6Src: Src, ruleset.IP4Dst: Dst, ruleset.IP6Dst: Dst,
+	ruleset.DPort: DPort, ruleset.SPort: SPort, ruleset.L4Proto: Proto,
+}
+
+// valueOf are the fields that can be asked for one by one.
+var valueOf = map[ruleset.Field]value{
+	ruleset.TCPFlags: vTCPFlags, ruleset.ICMPType: vICMP, ruleset.DSField: vDS, ruleset.TTL: vTTL, ruleset.Length: vLength, ruleset.Mark: vMark,
+	ruleset.L4Proto: vProto, ruleset.SPort: vSPort, ruleset.DPort: vDPort, ruleset.IP4Src: vSrc, ruleset.IP4Dst: vDst, ruleset.IP4ID: vID,
+	ruleset.FragOffset: vFrag, ruleset.FlowLabel: vFlow, ruleset.CTState: vCTState, ruleset.CTStateNAT: vCTState, ruleset.CTStatus: vCTStatus, ruleset.CTMark: vCTMark,
+	ruleset.CTDirection: vCTDir, ruleset.CTZone: vCTZone,
+}
+
+// ofConnection says whether a field belongs to the packet's connection.
+func ofConnection(f ruleset.Field) bool {
+	switch f {
+	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
+		return true
+	}
+	return false
+}
+
+// unicast is 1 << RTN_UNICAST.
+var unicast = ruleset.Num(2)
+
+// constant is the value that a field has for all packets that come as far as the rules.
+func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
+	switch f {
+	case ruleset.CTState, ruleset.CTStateNAT:
+		if l.untrack {
+			return ruleset.Value{}, false
+		}
+		if !at.tracked { // who is kept out of connection tracking goes to Linux there
+			return ruleset.Num(ruleset.CTInvalid), true
+		}
+		return ruleset.Num(ruleset.CTEstablished), l.o.CT
+	case ruleset.CTZone:
+		return ruleset.Num(0), l.o.CT && at.tracked && !l.untrack
+	case ruleset.PacketType: // to the host, by the Ethernet header
+		return ruleset.Num(0), true
+	case ruleset.DstAddrType: // before the route a packet may yet be for the host; that of a sender (ruleset.SrcAddrType) is never sure, see accept_local
+		return unicast, at.routed()
+	}
+	return ruleset.Value{}, false
+}
+
+// place is where in the packet's way a condition is asked.
+type place struct {
+	hook    ruleset.Hook
+	tracked bool
+}
+
+// routed says whether the way out is known there, so that the packet is a forwarded one.
+func (p place) routed() bool {
+	return p.hook == ruleset.Forward || p.hook == ruleset.Postrouting || p.hook == ruleset.Egress
+}
+
+func placeOf(c rules.Cond) place { return place{c.Hook(), c.Tracked()} }
+
+// outcome is what became of the attempt to express a condition.
+type outcome uint8
+
+const (
+	said   outcome = iota
+	unsaid         // it cannot be expressed
+	never          // no packet satisfies it
+)
+
+// conditions translates what an entry of the program asks. open is a set that is not expressed as conditions. Where not all is said, the result
+// asks less than the entry.
+func (l *lowering) conditions(e *rules.Entry) (out entry, open *ruleset.Lookup, complete, none bool) {
+	complete = true
+	var at ruleset.Step
+	note := func(o outcome) {
+		if o == unsaid {
+			l.cannot("%s", l.words(at))
+		}
+		complete = complete && o != unsaid
+		none = none || o == never
+	}
+	for _, c := range e.When {
+		at = c.Of
+		switch s := c.Of.(type) {
+		case ruleset.Test:
+			note(l.test(&out, s, placeOf(c)))
+		case ruleset.AnyTest:
+			note(l.any(&out, s, placeOf(c)))
+		case ruleset.Lookup:
+			if set, ok := l.liveSet(s); ok {
+				out.conds = append(slices.Clip(out.conds), cond{set: set, not: s.Not})
+			} else if t, ok := l.plainSet(s); ok {
+				note(l.test(&out, t, placeOf(c)))
+			} else if open == nil && e.Then != rules.ByMap {
+				open = &s
+			} else {
+				note(unsaid)
+			}
+		default:
+			note(unsaid)
+		}
+	}
+	return out, open, complete, none
+}
+
+// words name what a condition asks for.
+func (l *lowering) words(s ruleset.Step) string {
+	switch s := s.(type) {
+	case ruleset.Test:
+		return "lookup of " + s.Field.String()
+	case ruleset.AnyTest:
+		return "lookup of " + s.Of[0].Field.String() + " or another"
+	}
+	return rules.StepText(l.pr.Rules(), s)
+}
+
+// test adds a test to an entry.
+func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
+	if side, ok := sideOf(t.Field); ok {
+		if side == OIF && at.hook <= ruleset.Prerouting || side == IIF && at.hook == ruleset.Egress { // not known there
+			return decided(holds(t, rules.Device{}))
+		}
+		return out.ask(side, l.deviceRanges(func(d rules.Device) bool { return holds(t, d) }), 32)
+	}
+	if v, ok := l.constant(t.Field, at); ok {
+		rs, plain := rules.Ranges(t)
+		if !plain {
+			return unsaid
+		}
+		return decided(slices.ContainsFunc(rs, func(r ruleset.Range) bool { return r.Has(v) }))
+	}
+	rs, plain := rules.Ranges(t)
+	if plain && len(rs) == 0 {
+		return never
+	}
+	if d, ok := dimOf[t.Field]; ok && plain {
+		return out.ask(d, rs, t.Field.Width())
+	}
+	if t.Field == ruleset.EtherSrc {
+		return out.mac(rs, plain)
+	}
+	x, ok := l.single(t, at.hook, true)
+	if !ok {
+		return unsaid
+	}
+	out.conds = append(slices.Clip(out.conds), cond{of: []test{x}})
+	return said
+}
+
+// mac adds a test for one source address of frames, or for all but one: a value has 32 bits, so it is asked for in two parts.
+func (e *entry) mac(rs []ruleset.Range, plain bool) outcome {
+	others := len(rs) != 1 || rs[0].Lo != rs[0].Hi
+	if others {
+		rs = rules.Without(rs, ruleset.EtherSrc.Width())
+	}
+	if !plain || len(rs) != 1 || rs[0].Lo != rs[0].Hi {
+		return unsaid
+	}
+	part := func(of value, v uint64) cond {
+		return cond{of: []test{{of: of, mask: ^uint32(0), ranges: []ruleset.Range{ruleset.One(ruleset.Num(v))}}}}
+	}
+	high, low := part(vMACHigh, rs[0].Lo.Lo>>32), part(vMACLow, rs[0].Lo.Lo&0xffffffff)
+	e.conds = slices.Clip(e.conds)
+	if !others {
+		e.conds = append(e.conds, high, low)
+		return said
+	}
+	high.of[0].not, low.of[0].not = true, true
+	e.conds = append(e.conds, cond{of: []test{high.of[0], low.of[0]}})
+	return said
+}
+
+func decided(holds bool) outcome {
+	if holds {
+		return said
+	}
+	return never
+}
+
+// single makes a test of one value. A plain test asks for the TTL as received.
+func (l *lowering) single(t ruleset.Test, hook ruleset.Hook, alone bool) (test, bool) {
+	v, ok := valueOf[t.Field]
+	if !ok || !l.o.CT && ofConnection(t.Field) || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
+		return test{}, false
+	}
+	if rs, plain := rules.Ranges(t); plain {
+		mask := ^uint32(0)
+		if len(rs) > maxRanges && t.Field.Width() <= 16 {
+			mask, rs = masked(rs, t.Field.Width())
+		}
+		return test{of: v, mask: mask, ranges: rs}, len(rs) <= maxRanges
+	}
+	mask := uint32(t.Mask.Lo)
+	if t.Mask == (ruleset.Value{}) {
+		mask = ^uint32(0)
+	}
+	return test{of: v, mask: mask, ranges: t.Ranges, not: t.Not}, true
+}
+
+// maxRanges is how many ranges a condition may have that is asked one by one.
+const maxRanges = 64
+
+// masked finds the bits of a field of up to 16 bits that decide whether a value is in the ranges, and the ranges of these. A test of single bits
+// (tcp flags & syn) has become very many ranges of the whole field.
+func masked(rs []ruleset.Range, width int) (mask uint32, out []ruleset.Range) {
+	in := make([]bool, 1<<width)
+	for _, r := range rs {
+		for v := r.Lo.Lo; v <= r.Hi.Lo; v++ {
+			in[v] = true
+		}
+	}
+	for v := range in {
+		for bit := 1; bit < len(in); bit <<= 1 {
+			if in[v] != in[v^bit] {
+				mask |= uint32(bit)
+			}
+		}
+	}
+	for v := range in {
+		if in[v] && uint32(v)&^mask == 0 {
+			out = append(out, ruleset.One(ruleset.Num(uint64(v))))
+		}
+	}
+	return mask, rules.Normal(out, width)
+}
+
+// any adds a condition of which one test has to hold, or none.
+func (l *lowering) any(out *entry, s ruleset.AnyTest, at place) outcome {
+	if side, ok := sideOf(s.Of[0].Field); ok {
+		for _, t := range s.Of { // flattening has decided those of devices that are not known at the hook
+			if other, ok := sideOf(t.Field); !ok || other != side {
+				return unsaid
+			}
+		}
+		return out.ask(side, l.deviceRanges(func(d rules.Device) bool {
+			return slices.ContainsFunc(s.Of, func(t ruleset.Test) bool { return holds(t, d) }) != s.Not
+		}), 32)
+	}
+	c := cond{not: s.Not}
+	for _, t := range s.Of {
+		if _, ok := l.constant(t.Field, at); ok {
+			var none entry
+			switch l.test(&none, t, at) {
+			case unsaid:
+				return unsaid
+			case said:
+				return decided(!s.Not)
+			}
+			continue
+		}
+		x, ok := l.single(t, at.hook, false)
+		if !ok {
+			return unsaid
+		}
+		c.of = append(c.of, x)
+	}
+	if len(c.of) == 0 {
+		return decided(s.Not)
+	}
+	out.conds = append(slices.Clip(out.conds), c)
+	return said
+}
+
+// sideOf says which of the packet's devices a field belongs to.
+func sideOf(f ruleset.Field) (Dim, bool) {
+	switch f {
+	case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
+		return IIF, true
+	case ruleset.OIFName, ruleset.OIFIndex, ruleset.OIFGroup, ruleset.OIFType:
+		return OIF, true
+	}
+	return 0, false
+}
+
+// holds decides a test of a device's field.
+func holds(t ruleset.Test, d rules.Device) bool {
+	v, there := d.Field(t.Field)
+	if t.Mask != (ruleset.Value{}) {
+		v = v.And(t.Mask)
+	}
+	return there && slices.ContainsFunc(t.Ranges, func(r ruleset.Range) bool { return r.Has(v) }) != t.Not
+}
+
+// deviceRanges are the indexes of the devices that satisfy a condition.
+func (l *lowering) deviceRanges(ok func(rules.Device) bool) (rs []ruleset.Range) {
+	for _, d := range l.devices {
+		if ok(d) {
+			rs = append(rs, ruleset.One(ruleset.Num(uint64(d.Index))))
+		}
+	}
+	return rules.Normal(rs, 32)
+}
+
+// ask adds a condition on a dimension.
+func (e *entry) ask(d Dim, rs []ruleset.Range, width int) outcome {
+	a := &e.dims[d]
+	if a.is {
+		rs = rules.Intersect(a.values, rs)
+	}
+	*a = asked{true, rs}
+	if len(rs) == 0 {
+		return never
+	}
+	if len(rs) == 1 && rs[0] == (ruleset.Range{Hi: ruleset.Max(width)}) && d != DPort && d != SPort { // these may be missing
+		*a = asked{}
+	}
+	return said
+}
+
+// and is the entry for the packets that are in an element of a set too; none when there are none.
+func (e entry) and(c choice) (out entry, none bool) {
+	out = e
+	for d := range NumDims {
+		if a := c.entry.dims[d]; a.is {
+			none = none || out.ask(d, a.values, 128) == never
+		}
+	}
+	if len(c.entry.conds) > 0 {
+		out.conds = slices.Concat(out.conds, c.entry.conds)
+	}
+	return out, none
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import "github.com/shuntnet/shunt/internal/model/ruleset"
+
+// Knows says whether images can ask for a field; conditions on others leave their packets to Linux.
+func Knows(f ruleset.Field) bool {
+	_, device := sideOf(f)
+	_, dim := dimOf[f]
+	_, value := valueOf[f]
+	switch f {
+	case ruleset.EtherSrc, ruleset.NFProto, ruleset.EtherType, ruleset.PacketType, ruleset.DstAddrType:
+		return true
+	}
+	return device || dim || value
+}

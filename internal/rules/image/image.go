@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"encoding/binary"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+)
+
+// Stage is the part of a packet's way that an image is for.
+type Stage uint8
+
+// The stages: where Linux tracks connections the hooks before that, the others before the routing decision, and those behind it.
+const (
+	Raw Stage = iota
+	Pre
+	Post
+	Stages
+)
+
+// Shape says what an image asks of a packet; the program that evaluates it has to bring that. A program with a larger shape serves too.
+type Shape struct {
+	On   bool
+	Dims uint16 // 1 << Dim
+	Asks uint32 // 1 << value: what the conditions ask for that no row knows
+	Sets Sets
+}
+
+// Sets is what entries change of a packet.
+type Sets uint32
+
+// What they can change: SHUNT_RULES_DS, SHUNT_RULES_MARK and SHUNT_RULES_NOTRACK in bpf/types.h.
+const (
+	SetsDS    Sets = 1 << 30
+	SetsMark  Sets = 1 << 29
+	SetsTrack Sets = 1 << 28
+
+	shapeOn = 1 << 31 // SHUNT_RULES_ON
+)
+
+// Or is the shape that serves both.
+func (s Shape) Or(t Shape) Shape {
+	return Shape{s.On || t.On, s.Dims | t.Dims, s.Asks | t.Asks, s.Sets | t.Sets}
+}
+
+// Word is the shape but for Asks, as programs are told (struct shunt_rule_shape); 0 where there is no stage.
+func (s Shape) Word() uint32 {
+	if !s.On {
+		return 0
+	}
+	return uint32(s.Dims) | uint32(s.Sets) | shapeOn
+}
+
+// Image is what one stage does to the packets of one family.
+type Image struct {
+	Bytes    []byte
+	Shape    Shape
+	Counters []ruleset.CounterID // the counters that entries move
+	Places   []uint32            // where in Bytes a number of Counters stands, 32 bits; the installer writes the counter's slot there
+	SetsAt   uint32              // where in Bytes the installer writes how each of SetKinds is asked; 0 where no rule asks ipsets
+	Sets     []Set               // the ipsets that rules ask
+	Entries  int
+	Slow     int                 // entries that leave packets to Linux
+	Unsaid   int                 // of these, entries that do so since the image cannot express them
+	Left     []rules.SlowTraffic // which these are
+}
+
+// Place writes an image's counters: slot gives the slot of each.
+func (im *Image) Place(bytes []byte, slot func(ruleset.CounterID) uint32) {
+	for _, at := range im.Places {
+		word := bytes[at:]
+		n := binary.NativeEndian.Uint32(word)
+		binary.NativeEndian.PutUint32(word, n&^counterMask|slot(im.Counters[n&counterMask]))
+	}
+}
+
+// Options say what to compile for.
+type Options struct {
+	Stage Stage
+	// CT says that the fast path takes only packets of established connections without translation in zone 0 (node/conntrack.h), which
+	// decides what rules ask of the state. Without it whoever reaches such a test goes to Linux.
+	CT bool
+}
+
+// Compile makes the image of one stage of a program whose class leaves the devices open. devices are all logical interfaces that a packet can come
+// in or leave by. It is nil when the stage does nothing.
+func Compile(pr *rules.Program, devices []rules.Device, o Options) (*Image, error) {
+	l := newLowering(pr, devices, o)
+	entries := l.run()
+	if entries == nil {
+		return nil, nil
+	}
+	return layOut(entries, devices, pr.Class.Family)
+}

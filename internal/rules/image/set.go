@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+)
+
+const (
+	maxChoices  = 1 << 14 // elements that become entries, at most
+	maxNoMatch  = 1 << 10 // elements of a set with exceptions that becomes ranges
+	maxElements = 1 << 18 // elements of a set that becomes ranges
+)
+
+// choice is an element of a set as conditions.
+type choice struct {
+	element *ruleset.Element
+	entry   entry // its dims and conds
+}
+
+// lasting says whether a set is what it was when it was read until an event says otherwise, and nothing in it is unclear.
+func lasting(s *ruleset.Set) bool {
+	return s.Unknown == "" && !s.Live && !s.Dynamic && !slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.Expires != 0 })
+}
+
+func counts(s *ruleset.Set) bool {
+	return slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.Counter != ruleset.NoCounter })
+}
+
+// plainSet writes the lookup of one field in a set as a test.
+func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
+	if k.Of != nil || len(k.Key) != 1 || k.Key[0] == ruleset.SetSPort || k.Key[0] == ruleset.SetDPort {
+		return t, false
+	}
+	s := &l.pr.Rules().Sets[k.Set]
+	f := k.Key[0]
+	if f == ruleset.TTL || f == ruleset.EtherSrc && len(s.Elements) > 1 || !lasting(s) || counts(s) || s.Verdicts || len(s.Elements) > maxElements {
+		return t, false
+	}
+	t = ruleset.Test{Field: f, Not: k.Not}
+	exceptions := slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.NoMatch })
+	if !exceptions {
+		for i := range s.Elements {
+			t.Ranges = append(t.Ranges, s.Elements[i].Key[0])
+		}
+		t.Ranges = rules.Normal(t.Ranges, f.Width())
+		return t, true
+	}
+	if len(s.Elements) > maxNoMatch {
+		return t, false
+	}
+	sorted := rules.Specific(s)
+	for _, e := range slices.Backward(sorted) { // the most specific has the last word
+		r := rules.Normal(e.Key, f.Width())
+		if e.NoMatch {
+			t.Ranges = rules.Intersect(t.Ranges, rules.Without(r, f.Width()))
+		} else {
+			t.Ranges = rules.Normal(append(t.Ranges, r...), f.Width())
+		}
+	}
+	return t, true
+}
+
+// choices writes the elements of a set as conditions, the most specific first; false where that cannot be said.
+func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok bool) {
+	if k.Of != nil {
+		for _, m := range k.Of {
+			more, ok := l.choices(m, e)
+			if !ok || slices.ContainsFunc(more, func(c choice) bool { return c.element.NoMatch }) {
+				return nil, false
+			}
+			out = append(out, more...)
+		}
+		return out, l.few(len(out))
+	}
+	s := &l.pr.Rules().Sets[k.Set]
+	switch {
+	case !lasting(s):
+		l.cannot("set %s, whose elements expire or are changed by rules", s.Name)
+	case len(s.Elements) > maxChoices:
+		l.few(len(s.Elements))
+	case counts(s):
+		l.cannot("counters of the elements of set %s", s.Name)
+	}
+	if l.why != "" {
+		return nil, false
+	}
+	if slices.ContainsFunc(k.Key, l.missing) {
+		return nil, true
+	}
+	for _, el := range rules.Specific(s) {
+		if len(el.Key) != len(k.Key) {
+			continue
+		}
+		ways := []entry{{}}
+		for i, f := range k.Key {
+			if ways, ok = l.part(ways, f, el.Key[i], place{e.Hook(), e.Tracked()}); !ok {
+				l.cannot("set %s by %s", s.Name, f)
+				return nil, false
+			}
+		}
+		for _, w := range ways {
+			out = append(out, choice{el, w})
+		}
+	}
+	return out, l.few(len(out))
+}
+
+// few says whether so many elements can become entries.
+func (l *lowering) few(n int) bool {
+	if n > maxChoices {
+		l.cannot("more than %d elements of several fields or with verdicts", maxChoices)
+	}
+	return n <= maxChoices
+}
+
+// missing says whether packets of the family lack a field, as a member of a list may ask for; such a packet is in no element.
+func (l *lowering) missing(f ruleset.Field) bool {
+	switch f {
+	case ruleset.IP4Src, ruleset.IP4Dst, ruleset.IP4ID, ruleset.FragOffset:
+		return l.pr.Class.Family != ruleset.IP4
+	case ruleset.IP6Src, ruleset.IP6Dst, ruleset.FlowLabel:
+		return l.pr.Class.Family != ruleset.IP6
+	}
+	return false
+}
+
+// part adds what an element asks of one field to each of the ways in which a packet can be in it.
+func (l *lowering) part(ways []entry, f ruleset.Field, r ruleset.Range, at place) (out []entry, ok bool) {
+	if f == ruleset.TTL {
+		return nil, false // a test asks for it as received, a set as the hook sees it
+	}
+	tests := [][]ruleset.Test{{{Field: f, Ranges: []ruleset.Range{r}}}}
+	if f == ruleset.SetSPort || f == ruleset.SetDPort {
+		tests = setPort(f, r, l.pr.Class.Family)
+	}
+	for _, w := range ways {
+		for _, both := range tests {
+			way, none := w, false
+			for _, t := range both {
+				switch l.test(&way, t, at) {
+				case unsaid:
+					return nil, false
+				case never:
+					none = true
+				}
+			}
+			if !none {
+				out = append(out, way)
+			}
+		}
+	}
+	return out, true
+}
+
+// Protocols with ports for an ipset, as ip_set_getport.c has them: TCP, UDP, UDP-Lite and SCTP.
+var setPorted = []ruleset.Range{ruleset.Nums(6, 6), ruleset.Nums(17, 17), ruleset.Nums(132, 132), ruleset.Nums(136, 136)}
+
+// setPort are the ways in which what an ipset takes for the port can be in a range: as a port, as type and code, or as 0.
+func setPort(f ruleset.Field, r ruleset.Range, family ruleset.Family) (ways [][]ruleset.Test) {
+	port := ruleset.SPort
+	if f == ruleset.SetDPort {
+		port = ruleset.DPort
+	}
+	in := []ruleset.Range{r}
+	icmp := []ruleset.Range{ruleset.Nums(1, 1), ruleset.Nums(58, 58)}
+	ways = append(ways,
+		[]ruleset.Test{{Field: ruleset.L4Proto, Ranges: setPorted}, {Field: port, Ranges: in}},
+		[]ruleset.Test{{Field: ruleset.L4Proto, Ranges: icmp}, {Field: ruleset.ICMPType, Ranges: in}},
+	)
+	if r.Has(ruleset.Num(0)) {
+		all := rules.Normal(slices.Concat(setPorted, icmp), 8)
+		ways = append(ways, []ruleset.Test{{Field: ruleset.L4Proto, Ranges: rules.Without(all, 8)}})
+	}
+	return ways
+}

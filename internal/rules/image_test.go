@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules_test
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// node is the node of rules alone, in the kernel.
+type node struct {
+	coll *ebpf.Collection
+	size int
+	keep []byte
+}
+
+const (
+	firstImage = 128
+	stages     = 2 * image.Stages
+	headLen    = 4 * (10 + 8) // struct classified
+	offRules   = 24 + 8*512   // struct shunt_live
+)
+
+func loadNode(t testing.TB, size int, shapes [stages]image.Shape) *node {
+	t.Helper()
+	lab.RequireRoot(t)
+	spec, err := bpfobj.LoadClassify()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := spec.Maps[".data.rules"]
+	data.ValueSize, data.Contents, data.Key, data.Value = uint32(size), nil, nil, nil
+	data.Flags |= unix.BPF_F_MMAPABLE
+	spec.Maps[".data.live"].Flags |= unix.BPF_F_MMAPABLE
+	c := bpfobj.Config{RuleMask: uint64(size - 1)}
+	for i, s := range shapes {
+		s.On = true
+		c.Rules[i].Dims, c.Rules[i].Asks = s.Word(), s.Asks
+		c.RuleDims |= c.Rules[i].Dims
+		c.RuleAsks |= s.Asks
+	}
+	delete(spec.Variables, "rule_data")
+	frozen := make([]byte, binary.Size(c))
+	binary.Encode(frozen, binary.NativeEndian, &c)
+	spec.Variables["frozen"].Value = frozen
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(coll.Close)
+	n := &node{coll: coll, size: size}
+	memory, err := coll.Maps[".data.rules"].Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var head [64]byte
+	for i := range head {
+		head[uint64(0x03f79d71b4cb0a89)<<i>>58] = byte(i)
+	}
+	memory.WriteAt(head[:], 0)
+	return n
+}
+
+// install puts images in force; counters keep their own numbers as slots.
+func (n *node) install(t testing.TB, images [stages]*image.Image) {
+	t.Helper()
+	data, _ := n.coll.Maps[".data.rules"].Memory()
+	live, _ := n.coll.Maps[".data.live"].Memory()
+	at := firstImage
+	for i, im := range images {
+		var base [8]byte
+		if im != nil {
+			bytes := slices.Clone(im.Bytes)
+			im.Place(bytes, func(c ruleset.CounterID) uint32 { return uint32(c) })
+			if at+len(bytes) > n.size {
+				t.Fatalf("images of more than %d bytes: %d for %d entries at %d", n.size, len(bytes), im.Entries, i)
+			}
+			if _, err := data.WriteAt(bytes, int64(at)); err != nil {
+				t.Fatal(err)
+			}
+			binary.NativeEndian.PutUint64(base[:], uint64(at))
+			at = (at + len(bytes) + 63) &^ 63
+		}
+		if _, err := live.WriteAt(base[:], int64(offRules+8*i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// seen is what the node says of a packet.
+type seen struct {
+	outcome rules.Outcome
+	mark    uint32
+	ds      uint8
+	counted []rules.Counted
+	long    bool
+
+	untracked bool
+}
+
+func (n *node) run(t testing.TB, p *rules.Packet) seen {
+	t.Helper()
+	frame := frameOf(p)
+	out := make([]byte, len(frame))
+	if _, err := n.coll.Programs["shunt_classify"].Run(&ebpf.RunOptions{Data: frame, DataOut: out}); err != nil {
+		t.Fatalf("running on %d bytes: %v", len(frame), err)
+	}
+	word := func(i int) uint32 { return binary.NativeEndian.Uint32(out[4*i:]) }
+	s := seen{mark: word(7), ds: uint8(word(8)), untracked: word(2) == ruleset.CTUntracked}
+	switch r := int32(word(6)); r {
+	case -1:
+	case int32(reason.RuleDrop):
+		s.outcome = rules.Dropped
+	case int32(reason.NetfilterRule), int32(reason.NetfilterLong):
+		s.outcome, s.long = rules.IsSlow, r == int32(reason.NetfilterLong)
+		return s
+	default:
+		t.Fatalf("left by reason %d", r)
+	}
+	for i := range word(9) {
+		c := word(10 + int(i))
+		bytes := int(p.Length)
+		switch c >> 24 {
+		case 1:
+			bytes += p.EtherPadding
+		case 2:
+			bytes += 14
+		}
+		s.counted = append(s.counted, rules.Counted{Counter: ruleset.CounterID(c & 0xffffff), Bytes: bytes})
+	}
+	return s
+}
+
+// frameOf builds the packet behind the head that the program wants, and corrects its length.
+func frameOf(p *rules.Packet) []byte {
+	l4 := make([]byte, 20)
+	switch p.Proto {
+	case 1, 58:
+		binary.BigEndian.PutUint16(l4, p.ICMPType)
+	default:
+		binary.BigEndian.PutUint16(l4, p.SPort)
+		binary.BigEndian.PutUint16(l4[2:], p.DPort)
+		l4[13] = p.TCPFlags
+	}
+	b := make([]byte, headLen+14, headLen+14+60)
+	binary.NativeEndian.PutUint32(b, uint32(p.IIF.Index))
+	binary.NativeEndian.PutUint32(b[4:], uint32(p.OIF.Index))
+	if c := p.CT; c != nil {
+		for i, v := range []uint32{uint32(c.State), c.Status, c.Mark, map[bool]uint32{true: 1}[c.Reply]} {
+			binary.NativeEndian.PutUint32(b[8+4*i:], v)
+		}
+	}
+	copy(b[headLen+6:], binary.BigEndian.AppendUint64(nil, p.EtherSrc)[2:])
+	if p.Src.Is4() {
+		p.Length = 40
+		binary.BigEndian.PutUint16(b[headLen+12:], 0x0800)
+		ip := make([]byte, 20)
+		ip[0], ip[1], ip[8], ip[9] = 0x45, p.DSField, p.TTL, p.Proto
+		binary.BigEndian.PutUint16(ip[2:], p.Length)
+		binary.BigEndian.PutUint16(ip[4:], p.ID)
+		binary.BigEndian.PutUint16(ip[6:], p.FragOffset)
+		copy(ip[12:], p.Src.AsSlice())
+		copy(ip[16:], p.Dst.AsSlice())
+		b = append(b, ip...)
+	} else {
+		p.Length = 60
+		binary.BigEndian.PutUint16(b[headLen+12:], 0x86dd)
+		ip := make([]byte, 40)
+		binary.BigEndian.PutUint32(ip, 6<<28|uint32(p.DSField)<<20|p.FlowLabel)
+		binary.BigEndian.PutUint16(ip[4:], 20)
+		ip[6], ip[7] = p.Proto, p.TTL
+		copy(ip[8:], p.Src.AsSlice())
+		copy(ip[24:], p.Dst.AsSlice())
+		b = append(b, ip...)
+	}
+	return append(append(b, l4...), make([]byte, p.EtherPadding)...)
+}
+
+// imagesOf compiles all stages of both families.
+func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool) (programs [2]*rules.Program, images [stages]*image.Image) {
+	t.Helper()
+	for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
+		programs[i] = rules.Flatten(rs, rules.Class{Family: family})
+		for stage := range image.Stages {
+			im, err := image.Compile(programs[i], devices, image.Options{Stage: stage, CT: ct})
+			if err != nil {
+				t.Fatal(err)
+			}
+			images[i*int(image.Stages)+int(stage)] = im
+		}
+	}
+	return programs, images
+}
+
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+
+// For random rules and packets the node says what the rules mean, or leaves the packet to Linux.
+func TestNodeDoesWhatRulesMean(t *testing.T) {
+	n := loadNode(t, 1<<22, [stages]image.Shape{wholeShape, wholeShape, wholeShape, wholeShape, wholeShape, wholeShape})
+	total, slow, mine := 0, 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		rs := rules.SomeRuleset(rt)
+		ct := rapid.Bool().Draw(rt, "ct")
+		programs, images := imagesOf(t, rs, rules.SomeDevices, ct)
+		n.install(t, images)
+		for range 30 {
+			six := rapid.Bool().Draw(rt, "six")
+			i, family := 0, ruleset.IP4
+			if six {
+				i, family = 1, ruleset.IP6
+			}
+			p := rules.SomePacket(rt, family)
+			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
+			if ct { // what node/conntrack.h lets pass
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: 0xe, Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+			}
+			got := n.run(t, &p)
+			want := programs[i].Run(p)
+			total++
+			if got.outcome == rules.IsSlow {
+				slow++
+				if want.Outcome != rules.IsSlow && !got.long {
+					mine++
+				}
+				continue
+			}
+			if got.outcome != want.Outcome {
+				rt.Fatalf("%+v: the node says %v, the rules %v by %v %s\n%s", p, got.outcome, want.Outcome, want.By, want.Why, programs[i])
+			}
+			if !sameCounts(got.counted, want.Counted) {
+				rt.Fatalf("%+v: the node counts %v, the rules %v\n%s", p, got.counted, want.Counted, programs[i])
+			}
+			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked) {
+				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, the rules %d, %d and %v\n%s", p, got.mark, got.ds, got.untracked, want.Mark, want.DSField, want.Untracked, programs[i])
+			}
+		}
+	})
+	t.Logf("%d packets, %d left to Linux, %d of them since the image cannot say what the rules say", total, slow, mine)
+	if total-slow < total/4 {
+		t.Errorf("only %d of %d packets were decided", total-slow, total)
+	}
+}
+
+func sameCounts(a, b []rules.Counted) bool {
+	order := func(x, y rules.Counted) int { return int(x.Counter)*1e6 + x.Bytes - int(y.Counter)*1e6 - y.Bytes }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// jumpDepth is how deep nf_tables lets chains nest (NFT_JUMP_STACK_SIZE); it refuses rule sets that go deeper.
+const jumpDepth = 16
+
+// trackPriority is the priority of the conntrack hook in prerouting (NF_IP_PRI_CONNTRACK, the same for IPv6).
+const trackPriority = -200
+
+// Ref names a rule, or with Rule nil a base chain's policy, to its user.
+type Ref struct {
+	Table *ruleset.Table
+	Chain *ruleset.Chain
+	Rule  *ruleset.Rule
+}
+
+// index finds chains and puts base chains in the order of their calls.
+type index struct {
+	rs     *ruleset.Ruleset
+	chains map[*ruleset.Table]map[string]*ruleset.Chain
+	counts []bool // of each set: its elements have counters
+	all    []bool // of each set: it has an element for everything
+	live   bool   // sets can be asked whose elements were not read
+}
+
+func newIndex(rs *ruleset.Ruleset) *index {
+	ix := &index{rs: rs, chains: map[*ruleset.Table]map[string]*ruleset.Chain{}}
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		m := make(map[string]*ruleset.Chain, len(t.Chains))
+		for j := range t.Chains {
+			m[t.Chains[j].Name] = &t.Chains[j]
+		}
+		ix.chains[t] = m
+	}
+	for i := range rs.Sets {
+		ix.counts = append(ix.counts, counts(&rs.Sets[i]))
+		ix.all = append(ix.all, catchAll(&rs.Sets[i]))
+	}
+	return ix
+}
+
+// called is a base chain that a hook calls.
+type called struct {
+	table *ruleset.Table
+	chain *ruleset.Chain
+	place place
+	slow  string // why nothing that meets it can be decided here, "" if it can
+}
+
+// path is what a forwarded packet of a family meets, hook by hook in the order of the calls, without input and output. Chains of
+// single devices are all in it; whether the packet meets them is asked by onDevice.
+func (ix *index) path(family ruleset.Family) []called {
+	var out []called
+	for _, h := range []ruleset.Hook{ruleset.Ingress, ruleset.Prerouting, ruleset.Forward, ruleset.Postrouting, ruleset.Egress} {
+		at := len(out)
+		for i := range ix.rs.Tables {
+			t := &ix.rs.Tables[i]
+			if t.Dormant || !meets(t.Family, family, h) {
+				continue
+			}
+			for j := range t.Chains {
+				if c := &t.Chains[j]; c.Base != nil && c.Base.Hook == h {
+					out = append(out, ix.call(t, c))
+				}
+			}
+		}
+		slices.SortStableFunc(out[at:], func(a, b called) int {
+			return cmp.Or(cmp.Compare(a.chain.Base.Priority, b.chain.Base.Priority), cmp.Compare(a.chain.Base.Order, b.chain.Base.Order))
+		})
+	}
+	return out
+}
+
+// meets says whether a table's chains are called for forwarded packets of a family at a hook.
+func meets(table, packet ruleset.Family, h ruleset.Hook) bool {
+	if h == ruleset.Ingress || h == ruleset.Egress {
+		return table == ruleset.Netdev || table == ruleset.Inet && h == ruleset.Ingress
+	}
+	return table == packet || table == ruleset.Inet
+}
+
+func (ix *index) call(t *ruleset.Table, c *ruleset.Chain) called {
+	b := c.Base
+	hook := called{table: t, chain: c, place: place{b.Hook, routed(b.Hook) || b.Hook == ruleset.Prerouting && b.Priority > trackPriority}}
+	deep, cyclic := ix.nesting(t, c)
+	switch {
+	case len(b.Unknown) > 0:
+		hook.slow = "chain " + c.Name + ": " + strings.Join(b.Unknown, ", ")
+	case b.Policy != ruleset.Accept && b.Policy != ruleset.Drop:
+		hook.slow = "chain " + c.Name + ": policy"
+	case b.Hook == ruleset.Prerouting && b.Priority == trackPriority && len(c.Rules) > 0:
+		hook.slow = "chain " + c.Name + ": same priority as connection tracking"
+	case cyclic, t.Dialect == ruleset.NFT && deep > jumpDepth:
+		hook.slow = "chain " + c.Name + ": jumps nest too deep"
+	}
+	return hook
+}
+
+// nesting is how deep jumps below a chain go (a goto takes no room), and whether they ever come back to it.
+func (ix *index) nesting(t *ruleset.Table, c *ruleset.Chain) (deep int, cyclic bool) {
+	depth := map[*ruleset.Chain]int{}
+	open := map[*ruleset.Chain]bool{}
+	var visit func(c *ruleset.Chain) int
+	visit = func(c *ruleset.Chain) int {
+		if open[c] {
+			cyclic = true
+		}
+		if d, done := depth[c]; done || cyclic {
+			return d
+		}
+		open[c] = true
+		deepest := 0
+		ix.eachVerdict(c, func(v ruleset.Verdict) {
+			next := ix.chains[t][v.Chain]
+			if next == nil || v.Code != ruleset.Jump && v.Code != ruleset.Goto || cyclic {
+				return
+			}
+			d := visit(next)
+			if v.Code == ruleset.Jump {
+				d++
+			}
+			deepest = max(deepest, d)
+		})
+		open[c] = false
+		depth[c] = deepest
+		return deepest
+	}
+	return visit(c), cyclic
+}
+
+// eachVerdict calls take for every verdict that a rule of the chain can end in, those of verdict maps included.
+func (ix *index) eachVerdict(c *ruleset.Chain, take func(ruleset.Verdict)) {
+	for i := range c.Rules {
+		for _, s := range c.Rules[i].Steps {
+			switch s := s.(type) {
+			case ruleset.Verdict:
+				take(s)
+			case ruleset.VerdictMap:
+				if s.Set >= 0 && int(s.Set) < len(ix.rs.Sets) {
+					for _, e := range ix.rs.Sets[s.Set].Elements {
+						if e.Verdict != nil {
+							take(*e.Verdict)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// onDevice says whether a base chain of single devices is called for packets of that one.
+func onDevice(b *ruleset.Base, d Device) bool {
+	return slices.ContainsFunc(b.Devices, func(name string) bool {
+		if begin, wild := strings.CutSuffix(name, "*"); wild {
+			return strings.HasPrefix(d.Name, begin)
+		}
+		return name == d.Name
+	})
+}
+
+// deviceOf is the device whose chains a hook calls, nil where chains belong to none.
+func deviceOf(h ruleset.Hook, p *Packet) *Device {
+	switch h {
+	case ruleset.Ingress:
+		return &p.IIF
+	case ruleset.Egress:
+		return &p.OIF
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package synth
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Plan is everything that the data path has to hold.
+type Plan struct {
+	Ports   []Port
+	Tables  Tables
+	Routes4 int // in the kernel: how much is worth remembering
+	Rules   Rules
+}
+
+// Port is a device with the programs to run there, at most one for each hook.
+type Port struct {
+	Index    int
+	Life     int // with Index names the device: a number can be given again
+	Name     string
+	Down     bool // by an administrator
+	Programs []Program
+}
+
+// Program is one program of the data path before the kernel is asked.
+type Program struct {
+	Hook   graph.Hook
+	Config bpfobj.Config // guard addresses, namespace and kernel capabilities still zero
+	Words  []Word        // what its guard watches
+}
+
+// Word names a kernel word: of the namespace (Index 0) or of a device.
+type Word struct {
+	Word  bpfobj.Word
+	Index int
+}
+
+// Tables are the contents of the maps that a namespace's programs share.
+type Tables struct {
+	TxXDP    map[uint32]uint32 // logical egress ifindex → device that carries it
+	TxTC     map[uint32]uint32
+	Tags     map[uint32]bpfobj.Tags
+	VLANs    map[bpfobj.VLANKey]bpfobj.Input
+	Local4   map[[4]byte]uint8
+	Special4 map[bpfobj.Prefix4]bpfobj.Special
+	Special6 map[bpfobj.Prefix6]bpfobj.Special
+}
+
+// Has says whether the plan's network has a device.
+func (p *Plan) Has(index int) bool {
+	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Index == index })
+}
+
+// Build runs the passes.
+func Build(net *model.Network, g *graph.Graph) *Plan {
+	p := &Plan{Routes4: net.Routes.Count4, Tables: Tables{Local4: local4(net)}, Rules: images(g)}
+	p.Tables.egress(g)
+	p.Tables.inputs(g)
+	p.Tables.Special4, p.Tables.Special6 = special(g)
+	for _, port := range g.Ports {
+		p.Ports = append(p.Ports, p.Tables.port(net, g, port))
+	}
+	return p
+}
+
+// local4 lists the addresses that Linux refuses as a source (inet_lookup_ifaddr_rcu(): any device, any VRF). Where it refuses broadcast
+// addresses too, the graph asks for the reverse lookup.
+func local4(net *model.Network) map[[4]byte]uint8 {
+	out := map[[4]byte]uint8{}
+	for _, a := range net.Addrs {
+		if a.Prefix.Addr().Is4() {
+			out[a.Prefix.Addr().As4()] = 1
+		}
+	}
+	return out
+}
+
+// egress fills the tables of enterable devices for both hooks.
+func (t *Tables) egress(g *graph.Graph) {
+	t.TxXDP, t.TxTC, t.Tags = map[uint32]uint32{}, map[uint32]uint32{}, map[uint32]bpfobj.Tags{}
+	for _, e := range g.Egress {
+		if len(e.XDP) == 0 {
+			t.TxXDP[uint32(e.Index)] = uint32(e.Port)
+			t.Tags[uint32(e.Index)] = tags(e)
+		}
+		if len(e.TC) == 0 {
+			t.TxTC[uint32(e.Index)] = uint32(e.Index)
+		}
+	}
+}
+
+func tags(e graph.Egress) bpfobj.Tags {
+	out := bpfobj.Tags{N: uint32(len(e.VLANs)), MaxLen: uint32(e.XDPMax)}
+	if !e.Frags {
+		out.NoFrags = 1
+	}
+	if len(e.VLANs) > 0 {
+		out.OuterProto, out.OuterId = be16(e.VLANs[0].Proto), e.VLANs[0].ID
+	}
+	if len(e.VLANs) > 1 {
+		out.InnerProto, out.InnerId = be16(e.VLANs[1].Proto), e.VLANs[1].ID
+	}
+	return out
+}
+
+// be16 gives the value whose native representation is v in network byte order.
+func be16(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+// inputs fills the table from tags to logical interfaces.
+func (t *Tables) inputs(g *graph.Graph) {
+	t.VLANs = map[bpfobj.VLANKey]bpfobj.Input{}
+	for _, port := range g.Ports {
+		if !slices.Contains(port.Hooks, graph.XDP) {
+			continue
+		}
+		for _, in := range port.Inputs {
+			if len(in.VLANs) == 0 {
+				continue
+			}
+			key := bpfobj.VLANKey{Port: uint32(port.Index), OuterProto: be16(in.VLANs[0].Proto), OuterId: in.VLANs[0].ID}
+			if len(in.VLANs) > 1 {
+				key.InnerProto, key.InnerId = be16(in.VLANs[1].Proto), in.VLANs[1].ID
+			}
+			t.VLANs[key] = input(in)
+		}
+	}
+}
+
+// input freezes a logical interface.
+func input(in graph.Input) bpfobj.Input {
+	out := bpfobj.Input{Ifindex: uint32(in.Index), Mac: in.MAC, Ip4: code(in.IP4), Ip6: code(in.IP6)}
+	for _, n := range in.IP4.Nodes {
+		switch n.Kind {
+		case graph.NodeLocal:
+			out.Local4 = 1
+		case graph.NodeRPFilter:
+			out.Rpf4 = rpfMode(n.Params["mode"])
+			out.RpfIn = flag(n.Params["iif"] == "ingress")
+		}
+	}
+	return out
+}
+
+// code is 0 for a fast path and the first reason otherwise; a path without nodes and without reasons cannot be promised.
+func code(p graph.Path) uint8 {
+	switch {
+	case p.Fast():
+		return 0
+	case len(p.Why) > 0:
+		return uint8(p.Why[0].Reason)
+	}
+	return uint8(reason.Unreadable)
+}
+
+// rpfMode translates the graph's word; one that is not known gets the strictest check.
+func rpfMode(mode string) uint8 {
+	switch mode {
+	case "loose":
+		return bpfobj.RPFLoose
+	case "source":
+		return bpfobj.RPFSource
+	}
+	return bpfobj.RPFStrict
+}
+
+// port freezes one program for each hook.
+func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port {
+	link := net.Link(port.Index)
+	out := Port{Index: port.Index, Life: link.Life, Name: port.Name, Down: !link.Up}
+	for _, hook := range port.Hooks {
+		c := bpfobj.Config{Port: uint32(port.Index), Watchdog: 1}
+		c.Cache4, c.Cache6 = flag(cacheable(net, model.IP4)), flag(cacheable(net, model.IP6))
+		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute)
+		var words wordSet
+		for _, in := range port.Inputs {
+			if len(in.VLANs) > 0 {
+				c.VlanIn = flag(hook == graph.XDP)
+			} else {
+				c.In = input(in)
+			}
+			words.add(in)
+			c.Track4 |= flag(in.IP4.Node(graph.NodeTrack) != nil)
+			c.Track6 |= flag(in.IP6.Node(graph.NodeTrack) != nil)
+			for _, n := range slices.Concat(in.IP4.Nodes, in.IP6.Nodes) {
+				if n.Kind == graph.NodeFIB && n.Params["ports"] != "" {
+					c.Ports = 1
+				}
+				if n.Kind == graph.NodeFIB && n.Params["marks"] != "" {
+					c.Marks = flag(hook == graph.TC)
+				}
+			}
+		}
+		c.Special4, c.Special6 = flag(len(t.Special4) > 0), flag(len(t.Special6) > 0)
+		if hook == graph.XDP {
+			c.NeighUse = 1
+			c.SkbBorn = flag(link.Kind == "veth")
+			c.Lower = flag(link.Kind == "bond")
+			for _, tag := range t.Tags {
+				c.VlanOut |= flag(tag.N > 0)
+				c.Frags |= uint8(tag.NoFrags)
+			}
+		} else {
+			c.SetPriority = flag(net.Sysctl.UpdatePriority)
+		}
+		out.Programs = append(out.Programs, Program{Hook: hook, Config: c, Words: words.list})
+	}
+	return out
+}
+
+// cacheable says whether a route lookup depends on nothing but what the route cache keys by: no policy rules but the kernel's own.
+func cacheable(net *model.Network, family model.Family) bool {
+	return !slices.ContainsFunc(net.Rules, func(r model.Rule) bool { return r.Family == family && !r.Default })
+}
+
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// special writes the graph's special destinations as rows of the tries.
+func special(g *graph.Graph) (map[bpfobj.Prefix4]bpfobj.Special, map[bpfobj.Prefix6]bpfobj.Special) {
+	out4, out6 := map[bpfobj.Prefix4]bpfobj.Special{}, map[bpfobj.Prefix6]bpfobj.Special{}
+	for _, s := range g.Special {
+		row := bpfobj.Special{Mtu: s.MTU, Reason: uint32(s.Always)}
+		if addr, bits := s.Prefix.Addr(), uint32(s.Prefix.Bits()); addr.Is4() {
+			out4[bpfobj.Prefix4{Prefixlen: bits, Addr: addr.As4()}] = row
+		} else {
+			out6[bpfobj.Prefix6{Prefixlen: bits, Addr: addr.As16()}] = row
+		}
+	}
+	return out4, out6
+}

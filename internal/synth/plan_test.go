@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package synth
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// router is a port that is fast for both families, with a VLAN interface on it, and a way out.
+func router() (*model.Network, *graph.Graph) {
+	fast := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeGuard}, {Kind: graph.NodeFIB}}}
+	net := &model.Network{
+		Links: []model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}},
+		Addrs: []model.Addr{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Index: 2}},
+	}
+	g := &graph.Graph{
+		Ports: []graph.Port{{Index: 2, Name: "eth0", Hooks: []graph.Hook{graph.XDP}, Inputs: []graph.Input{
+			{Index: 2, Name: "eth0", MAC: [6]byte{2, 0, 0, 0, 0, 1}, IP4: fast, IP6: fast},
+		}}},
+		Egress: []graph.Egress{{Index: 3, Name: "eth1", Port: 3, Frags: true}},
+	}
+	return net, g
+}
+
+func only(t *testing.T, p *Plan) Program {
+	t.Helper()
+	if len(p.Ports) != 1 || len(p.Ports[0].Programs) != 1 {
+		t.Fatalf("planned %+v, want one program", p.Ports)
+	}
+	return p.Ports[0].Programs[0]
+}
+
+func TestEqualInputsGiveEqualPlans(t *testing.T) {
+	net, g := router()
+	if a, b := Build(net, g), Build(net, g); !reflect.DeepEqual(a, b) {
+		t.Errorf("two plans of one graph differ:\n%+v\n%+v", a, b)
+	}
+}
+
+func TestSlowFamilyCarriesItsReason(t *testing.T) {
+	net, g := router()
+	g.Ports[0].Inputs[0].IP4 = graph.Path{Why: []graph.Why{{Reason: reason.NetfilterIP4Forward}}}
+	c := only(t, Build(net, g)).Config
+	if c.In.Ip4 != uint8(reason.NetfilterIP4Forward) || c.In.Ip6 != 0 {
+		t.Errorf("frozen reasons are %d and %d, want %d and 0", c.In.Ip4, c.In.Ip6, reason.NetfilterIP4Forward)
+	}
+	g.Ports[0].Inputs[0].IP4 = graph.Path{} // neither fast nor explained
+	if c := only(t, Build(net, g)).Config; c.In.Ip4 == 0 {
+		t.Error("a path without nodes and reasons is fast")
+	}
+}
+
+// A route lookup depends on more than its key once there are policy rules; then it must not be remembered.
+func TestPolicyRulesEndRemembering(t *testing.T) {
+	net, g := router()
+	net.Rules = []model.Rule{{Family: model.IP4, Default: true}, {Family: model.IP6, Default: true}}
+	if c := only(t, Build(net, g)).Config; c.Cache4 == 0 || c.Cache6 == 0 {
+		t.Errorf("with the kernel's rules alone nothing is remembered: %d, %d", c.Cache4, c.Cache6)
+	}
+	net.Rules = append(net.Rules, model.Rule{Family: model.IP4, Priority: 100})
+	if c := only(t, Build(net, g)).Config; c.Cache4 != 0 || c.Cache6 == 0 {
+		t.Errorf("with an IPv4 rule, IPv4 %d and IPv6 %d are remembered", c.Cache4, c.Cache6)
+	}
+}
+
+func TestEgressTables(t *testing.T) {
+	net, g := router()
+	g.Egress = append(g.Egress,
+		graph.Egress{Index: 4, Port: 3, VLANs: []model.VLAN{{Proto: 0x88a8, ID: 7}, {Proto: 0x8100, ID: 9}}},
+		graph.Egress{Index: 5, Port: 5, XDP: []graph.Why{{Reason: reason.Qdisc}}},
+		graph.Egress{Index: 6, Port: 6, XDP: []graph.Why{{Reason: reason.Qdisc}}, TC: []graph.Why{{Reason: reason.Excluded}}},
+	)
+	p := Build(net, g)
+	if want := map[uint32]uint32{3: 3, 4: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) {
+		t.Errorf("enterable from XDP: %v, want %v", p.Tables.TxXDP, want)
+	}
+	if want := map[uint32]uint32{3: 3, 4: 4, 5: 5}; !reflect.DeepEqual(p.Tables.TxTC, want) {
+		t.Errorf("enterable from TC: %v, want %v", p.Tables.TxTC, want)
+	}
+	tag := p.Tables.Tags[4]
+	if tag.N != 2 || tag.OuterProto != be16(0x88a8) || tag.OuterId != 7 || tag.InnerProto != be16(0x8100) || tag.InnerId != 9 || tag.NoFrags != 1 {
+		t.Errorf("tags of the QinQ interface: %+v", tag)
+	}
+	if c := only(t, p).Config; c.VlanOut != 1 || c.Frags != 1 {
+		t.Errorf("the program pushes tags %d and checks buffers %d, want both", c.VlanOut, c.Frags)
+	}
+}
+
+func TestReversePathModes(t *testing.T) {
+	net, g := router()
+	for mode, want := range map[string]uint8{"strict": bpfobj.RPFStrict, "loose": bpfobj.RPFLoose, "source": bpfobj.RPFSource, "new": bpfobj.RPFStrict} {
+		g.Ports[0].Inputs[0].IP4.Nodes = []graph.Node{{Kind: graph.NodeRPFilter, Params: map[string]string{"mode": mode, "iif": "ingress"}}}
+		if in := only(t, Build(net, g)).Config.In; in.Rpf4 != want || in.RpfIn != 1 {
+			t.Errorf("mode %s is frozen as %d entering by the ingress %d, want %d, 1", mode, in.Rpf4, in.RpfIn, want)
+		}
+	}
+}
+
+// A program's guard watches what its fast families rest on and has room for all of it.
+func TestGuardWords(t *testing.T) {
+	net, g := router()
+	both := only(t, Build(net, g)).Words
+	count := map[uint8]int{}
+	for _, w := range both {
+		count[w.Family()]++
+	}
+	var c bpfobj.Config
+	for family, room := range map[uint8]int{0: len(c.Guard), 4: len(c.Guard4), 6: len(c.Guard6)} {
+		if n := count[family]; n == 0 || n > room {
+			t.Errorf("%d guard words of family %d, the program has room for %d", n, family, room)
+		}
+	}
+	g.Ports[0].Inputs[0].IP6 = graph.Path{Why: []graph.Why{{Reason: reason.ForwardingOff}}}
+	four := only(t, Build(net, g)).Words
+	if len(four) >= len(both) {
+		t.Errorf("IPv4 alone is watched by %d words, both families by %d", len(four), len(both))
+	}
+	for _, w := range four {
+		if w.Word == bpfobj.WordIP6Forward || w.Word == bpfobj.WordDevDisable6 {
+			t.Errorf("IPv4 alone watches %v", w)
+		}
+	}
+}

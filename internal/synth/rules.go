@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package synth
+
+import (
+	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules/image"
+)
+
+// Rules are the images of the rules that packets meet, by family and stage.
+type Rules struct {
+	// Images by RuleStage; nil for a stage without rules. Equal rules should give the same pointer: the data path installs an image when the
+	// pointer differs from the one in force.
+	Images [2 * image.Stages]*image.Image
+	Places []ruleset.CounterPlace // by ruleset.CounterID: what Image.Counters speak of
+}
+
+// RuleStage is the index of a family's stage in Rules.Images, as the data path counts them (SHUNT_RULE_STAGES).
+func RuleStage(family ruleset.Family, stage image.Stage) int {
+	if family == ruleset.IP6 {
+		return int(image.Stages + stage)
+	}
+	return int(stage)
+}
+
+// images takes what the graph compiled. Both families speak of counters of one rule set.
+func images(g *graph.Graph) (out Rules) {
+	for _, f := range []*graph.Filter{g.Filter4, g.Filter6} {
+		if f == nil || f.Problem != "" {
+			continue
+		}
+		for stage, im := range f.Images {
+			out.Images[RuleStage(f.Program.Class.Family, image.Stage(stage))] = im
+		}
+		if f.Places != nil {
+			out.Places = f.Places
+		}
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# suites.sh: run things one after the other, each with a name and a time limit, and tell at the end what
+# each came to. Sourced by test.sh and .ci/run.
+
+SUITE_NAMES=() SUITE_RESULTS=() SUITE_SECONDS=()
+SUITE_JOB=
+
+# A limit needs a process group of its own, which does not hear ctrl-C: pass it on.
+trap '[[ -z $SUITE_JOB ]] || kill -TERM "$SUITE_JOB" 2>/dev/null; suites_end; exit 130' INT TERM
+
+# suite NAME LIMIT COMMAND…: run it; a failure is noted and the rest still runs.
+suite() {
+	local name=$1 limit=$2 start=$SECONDS status=0
+	shift 2
+	printf '\n=== %s (limit %s): %s\n' "$name" "$limit" "$*"
+	timeout --kill-after=30 "$limit" "$@" </dev/null &
+	SUITE_JOB=$!
+	wait "$SUITE_JOB" || status=$?
+	SUITE_JOB=
+	SUITE_NAMES+=("$name")
+	SUITE_SECONDS+=($((SECONDS - start)))
+	case $status in
+	0) SUITE_RESULTS+=(ok) ;;
+	124 | 137) SUITE_RESULTS+=("FAIL (over its limit of $limit)") ;;
+	*) SUITE_RESULTS+=("FAIL (status $status)") ;;
+	esac
+	printf '=== %s: %s after %d s\n' "$name" "${SUITE_RESULTS[-1]}" "${SUITE_SECONDS[-1]}"
+}
+
+# suites_end: the table; status 1 if any failed, or none ran.
+suites_end() {
+	local i failed=0
+	((${#SUITE_NAMES[@]})) || return 1
+	printf '\n%-20s %8s  %s\n' suite seconds result
+	for i in "${!SUITE_NAMES[@]}"; do
+		printf '%-20s %8d  %s\n' "${SUITE_NAMES[i]}" "${SUITE_SECONDS[i]}" "${SUITE_RESULTS[i]}"
+		[[ ${SUITE_RESULTS[i]} == ok ]] || failed=1
+	done
+	printf '%-20s %8d  %s\n' together "$SECONDS" "$([[ $failed == 0 ]] && echo PASS || echo FAIL)"
+	return $failed
+}
+
+# suites_of FILE [NAME…]: the suites of a table, or those named.
+suites_of() {
+	local file=$1 name limit command
+	shift
+	while read -r name limit command; do
+		if (($# == 0)) || [[ " $* " == *" $name "* ]]; then
+			# shellcheck disable=SC2086 # the command is a list of words
+			suite "$name" "$limit" $command
+		fi
+	done < <(sed -e 's/#.*//' -e '/^ *$/d' "$file")
+}
+
+# use_go: make the commands of the suites find a Go that is new enough.
+use_go() {
+	local go
+	go=$(scripts/find-go.sh) || {
+		echo "no Go from 1.21 on: scripts/setup.sh installs one" >&2
+		exit 1
+	}
+	PATH=$go:$PATH:/usr/sbin:/sbin
+	export PATH GOTOOLCHAIN=${GOTOOLCHAIN:-auto}
+}

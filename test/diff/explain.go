@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"errors"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/api"
+)
+
+// explainSamples is how many packets of a case `shunt explain` is asked about.
+const explainSamples = 2
+
+// headers are the bytes of an Ethernet and an IPv6 header.
+const headers = 14 + 40
+
+// compareExplain asks shunt what it would do with some of the packets and then sends
+// each alone: the counter that rises has to be that of the reason given.
+func (r *run) compareExplain() error {
+	if r.c.Slow.Tagged {
+		return nil // programs sit on devices that packets cannot be sent to by themselves
+	}
+	last := r.c.Steps[len(r.c.Steps)-1].Packets
+	stride := max(1, len(last)/explainSamples)
+	for i := stride - 1; i < len(last); i += stride {
+		p := last[i]
+		if p.How == Offload || len(p.Frame) > 1500 {
+			continue
+		}
+		said, err := r.shunt.daemon.explain(p.Port, p.Frame)
+		if e := (*api.Error)(nil); errors.As(err, &e) && e.Kind == api.KindUnsupported && len(p.Frame) < headers {
+			continue // the kernel tests no TC program on less
+		}
+		if err != nil {
+			return err
+		}
+		before, err := r.shunt.daemon.status()
+		if err != nil {
+			return err
+		}
+		var out output
+		if err := r.shunt.inject([]Packet{p}); err != nil {
+			return err
+		}
+		if err := r.shunt.collect(&out, r.rig.Quiet); err != nil {
+			return err
+		}
+		now, err := r.shunt.daemon.status()
+		if err != nil {
+			return err
+		}
+		seen := newCoverage()
+		seen.add(before, now)
+		rose := map[string]uint64{}
+		var total uint64
+		for key, n := range seen.packets {
+			if n > 0 {
+				rose[key] = n
+				total += n
+			}
+		}
+		if said.Reason == "watchdog" || said.Reason == "stale" {
+			continue // true of that moment only
+		}
+		r.res.Explained++
+		if total == 0 && !said.Fast || rose["xdp watchdog"]+rose["tc watchdog"]+rose["xdp stale"]+rose["tc stale"] > 0 {
+			continue // no program there, or one that was off just then
+		}
+		if seen.packets["xdp "+said.Reason]+seen.packets["tc "+said.Reason] == 0 {
+			r.differ("explain says %q about %s, but the counters that rose are %v", said.Reason, p, rose)
+		}
+		if said.Fast && plain(p) {
+			r.checkEgress(p, said.Egress, &out, before, now)
+		}
+	}
+	return nil
+}
+
+// checkEgress compares the way out that explain named with the port that the packet left by, and the bytes counted with its length.
+func (r *run) checkEgress(p Packet, egress string, out *output, before, now status) {
+	left, size := "nowhere", 0
+	for _, longer := range []time.Duration{0, 50} {
+		if err := r.shunt.collect(out, longer*r.rig.Quiet); err != nil || left != "nowhere" {
+			break
+		}
+		for i := range Ports {
+			for _, f := range out[i] {
+				if ip := packetOf(f); ip != "" && withoutDS(ip) == withoutDS(forwarded(p)) {
+					left, size = portName(i), len(f)
+				}
+			}
+		}
+	}
+	if left != egress {
+		r.differ("explain says that %s leaves by %s, it left by %s", p, egress, left)
+	}
+	if bytes := now.fastBytes() - before.fastBytes(); bytes != uint64(size) {
+		r.differ("%s left with %d bytes, %d were counted", p, size, bytes)
+	}
+}
+
+func (s status) fastBytes() (n uint64) {
+	for _, i := range s.Interfaces {
+		n += i.Packets.Bytes
+	}
+	return n
+}

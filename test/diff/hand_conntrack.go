@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// trackTable turns connection tracking on, as a gateway that masquerades some of its clients does.
+const trackTable = "nft table inet gw { chain post { type nat hook postrouting priority srcnat; ip saddr 10.0.0.11 masquerade; }; }"
+
+// talk is a TCP connection between a host behind p0 and one behind p1, packet by packet.
+type talk struct {
+	client, server string
+	port           uint16
+}
+
+var (
+	talk4 = talk{h0, "10.1.2.3", 1000}
+	talk6 = talk{h0v6, "2001:db8:1::9", 1000}
+)
+
+// says is one segment: from the client by p0, or from the server by p1.
+func (c talk) says(server bool, flags string, seq, ack uint32, payload string, edits ...lab.Edit) []Packet {
+	port, f, src, dst := 0, flowOf(0, c.client, c.server), c.port, uint16(80)
+	if server {
+		port, f, src, dst = 1, flowOf(1, c.server, c.client), 80, c.port
+		f.Src, f.Dst = netip.MustParseAddr(c.server), netip.MustParseAddr(c.client)
+	}
+	frame := f.Carry(&layers.TCP{
+		SrcPort: layers.TCPPort(src), DstPort: layers.TCPPort(dst), Seq: seq, Ack: ack, Window: 60000,
+		SYN: strings.Contains(flags, "S"), ACK: strings.Contains(flags, "A"), FIN: strings.Contains(flags, "F"), RST: strings.Contains(flags, "R"), PSH: strings.Contains(flags, "P"),
+	}, gopacket.Payload(payload))
+	return []Packet{{Port: port, How: WireFrame, Frame: lab.Edited(frame, edits...)}}
+}
+
+// data are n segments of one byte from the client.
+func (c talk) data(n int, seq, ack uint32, edits ...lab.Edit) (out []Packet) {
+	for i := range n {
+		out = append(out, c.says(false, "PA", seq+uint32(i), ack, "x", edits...)...)
+	}
+	return out
+}
+
+// begins is the handshake, and data until shunt has asked Linux not to look at the windows. Each side's packets are a step: two ports have
+// no order between them.
+func (c talk) begins(do ...string) []handStep {
+	return []handStep{
+		step(c.says(false, "S", 100, 0, ""), do...), step(c.says(true, "SA", 500, 101, "")), step(c.says(false, "A", 101, 501, "")),
+		step(c.data(20, 101, 501)), step(c.says(true, "A", 501, 121, "")), step(c.data(20, 121, 501)), step(c.says(true, "A", 501, 141, "")), step(nil, "sleep 50ms"),
+	}
+}
+
+// trackTraps are about connections, where Linux tracks them.
+func trackTraps() []hand {
+	both := Excuse{IP4: true, IP6: true}
+	conversation := func(c talk, name string) hand {
+		return hand{name: "conntrack " + name, why: "a connection from its beginning to its end", slow: both, reasons: []string{"fast", "conntrack-flags", "conntrack-window", "conntrack-checksum", "conntrack-state"},
+			steps: append(c.begins(trackTable), step(c.data(10, 141, 501)), step(c.says(true, "PA", 501, 151, strings.Repeat("y", 1400))),
+				step(c.data(3, 151, 1901, lab.L4(16, 0x12, 0x34))), step(c.says(false, "PA", 151, 1901, "odd")), step(c.says(false, "PA", 154, 1901, strings.Repeat("z", 511))),
+				step(c.says(false, "FA", 665, 1901, "")), step(c.says(true, "FA", 1901, 666, "")), step(c.data(5, 666, 1902)), step(c.says(true, "R", 1902, 0, "")), step(c.data(5, 671, 1902)))}
+	}
+	again := join(udp(0, h0, "10.1.2.3"), udp(0, h0, "10.1.2.3"), udp(0, h0v6, "2001:db8:1::9"), udp(0, h0v6, "2001:db8:1::9"))
+	return []hand{
+		conversation(talk4, "tcp"), conversation(talk6, "tcp ip6"),
+		{name: "conntrack plain", why: "new connections, other protocols, and everything else that passes a router", slow: both, reasons: []string{"conntrack-new", "conntrack-protocol", "conntrack-state"},
+			steps: []handStep{step(join(some(), services(), back()), append(to5(gw1, gw1v6), trackTable)...), step(join(some(), back(), again))}},
+		{name: "conntrack nat", why: "a translated connection is Linux's, in both directions", slow: both, reasons: []string{"conntrack-nat"},
+			steps: []handStep{step(udp(0, "10.0.0.11", "10.1.2.3"), trackTable), step(udp(0, "10.0.0.11", "10.1.2.3")), step(udp(1, "10.1.2.3", "10.0.1.1", lab.L4(0, 7, 208), lab.L4(2, 3, 232)))}},
+		{name: "conntrack acct", why: "Linux counts the packets of connections that began when it was told to", slow: both, reasons: []string{"conntrack-extension"},
+			steps: append(talk4.begins(trackTable, "sysctl net.netfilter.nf_conntrack_acct=1"), step(talk4.data(10, 141, 501)))},
+		{name: "conntrack checksum off", why: "told not to, Linux does not look at checksums", slow: both, reasons: []string{"fast"},
+			steps: append(talk4.begins(trackTable, "sysctl net.netfilter.nf_conntrack_checksum=0"), step(talk4.data(10, 141, 501, lab.L4(16, 0x12, 0x34))))},
+		{name: "conntrack liberal", why: "told not to, Linux does not look at windows", slow: both, reasons: []string{"fast"},
+			steps: append(talk6.begins(trackTable, "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), step(talk6.data(10, 1000141, 90501)))},
+		{name: "conntrack flush", why: "without a table nothing is tracked, though entries live on; with one again they count", slow: both, reasons: []string{"fast"},
+			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), atOnce(talk4.data(10, 151, 501), "nft flush ruleset"), step(join(talk4.data(10, 161, 501), some())),
+				atOnce(talk4.data(10, 171, 501), trackTable), step(talk4.data(10, 181, 501)))},
+	}
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// rulesFast: the fast path evaluates rules, so that the cases here are asserted to be fast.
+const rulesFast = true
+
+// ruleSet is a rule set with which traffic must be fast.
+type ruleSet struct {
+	name, why string
+	do        []string
+	packets   []Packet
+	reasons   []string // to be met when rules are fast
+}
+
+// drop is the reason of packets that a rule ends, reach of those that a rule only Linux can evaluate may meet.
+const drop, reach = "rule-drop", "netfilter-rule"
+
+// forwardChain is the rules of FORWARD in the words of iptables-restore.
+func forwardChain(tool, policy string, rules ...string) string {
+	return restore(tool, "filter", ":FORWARD "+policy+" [0:0]", prefixed("-A FORWARD ", rules)...)
+}
+
+// restore is a table: chains by blanks and semicolons, then rules.
+func restore(tool, table, chains string, rules ...string) string {
+	lines := append([]string{tool + "-restore", "*" + table}, strings.Split(chains, "; ")...)
+	return strings.Join(append(append(lines, rules...), "COMMIT"), "\n") + "\n"
+}
+
+func prefixed(prefix string, rules []string) []string {
+	out := make([]string, len(rules))
+	for i, r := range rules {
+		out[i] = prefix + r
+	}
+	return out
+}
+
+// nftFile is what `nft -f` reads.
+func nftFile(lines ...string) string { return "nft -f -\n" + strings.Join(lines, "\n") + "\n" }
+
+// hundred makes rules for addresses that nothing comes from, and last one that takes away what goes to port 80.
+func hundred(source, end string) []string {
+	var out []string
+	for i := range 99 {
+		out = append(out, fmt.Sprintf(source, i))
+	}
+	return append(out, end)
+}
+
+// everyDialect makes one rule set of each dialect from rules of iptables and nft for both families.
+func everyDialect(name, why string, iptables func(v6 bool) []string, nft func(v6 bool) []string, packets []Packet, reasons ...string) []ruleSet {
+	var out []ruleSet
+	for _, kind := range []string{"legacy", "nft"} {
+		out = append(out, ruleSet{name: name + " iptables-" + kind, why: why, packets: packets, reasons: reasons,
+			do: []string{forwardChain("iptables-"+kind, "ACCEPT", iptables(false)...), forwardChain("ip6tables-"+kind, "ACCEPT", iptables(true)...)}})
+	}
+	chain := func(family string, rules []string) string {
+		if family != "inet" { // there it is said by the table
+			rules = prefixed("", rules)
+			for i := range rules {
+				rules[i] = strings.NewReplacer("meta nfproto ipv4 ", "", "meta nfproto ipv6 ", "").Replace(rules[i])
+			}
+		}
+		return nftFile(append([]string{"add table " + family + " t", "add chain " + family + " t c { type filter hook forward priority 0; }"}, prefixed("add rule "+family+" t c ", rules)...)...)
+	}
+	return append(out,
+		ruleSet{name: name + " nft", why: why, packets: packets, reasons: reasons, do: []string{chain("ip", nft(false)), chain("ip6", nft(true))}},
+		ruleSet{name: name + " inet", why: why, packets: packets, reasons: reasons, do: []string{chain("inet", append(nft(false), nft(true)...))}})
+}
+
+func family[T any](four, six T) func(v6 bool) T {
+	return func(v6 bool) T {
+		if v6 {
+			return six
+		}
+		return four
+	}
+}
+
+// ruleSets are the rule sets with which traffic must be fast.
+func ruleSets() []ruleSet {
+	web := join(some(), services())
+	out := everyDialect("100 rules", "no packet meets one but the last, which drops",
+		family(hundred("-s 172.20.%d.0/24 -j DROP", "-p tcp -m tcp --dport 80 -j DROP"), hundred("-s 2001:db8:f:%d::/64 -j DROP", "-p tcp -m tcp --dport 80 -j DROP")),
+		family(hundred("ip saddr 172.20.%d.0/24 counter drop", "tcp dport 80 counter drop"), hundred("ip6 saddr 2001:db8:f:%d::/64 counter drop", "tcp dport 80 counter drop")), web, drop, "fast")
+	out = append(out, everyDialect("disjoint", "rules that only Linux can evaluate, behind conditions that the traffic cannot meet",
+		family([]string{"-s 172.20.0.0/16 -j LOG", "-i p0 -j ACCEPT", "-m limit --limit 5/sec -j ACCEPT", "-j DROP"}, []string{"-s 2001:db8:f::/48 -j LOG", "-i p0 -j ACCEPT", "-m limit --limit 5/sec -j ACCEPT"}),
+		family([]string{"ip saddr 172.20.0.0/16 log", "meta nfproto ipv4 iifname \"p0\" counter accept", "meta nfproto ipv4 limit rate 5/second accept"}, []string{"ip6 saddr 2001:db8:f::/48 log", "meta nfproto ipv6 iifname \"p0\" counter accept", "meta nfproto ipv6 limit rate 5/second accept"}), web, "fast")...)
+	out = append(out, everyDialect("slow for some", "what goes to port 53 meets a limit, the rest is fast",
+		family([]string{"-p udp -m udp --dport 53 -m limit --limit 10000/sec --limit-burst 10000 -j DROP"}, []string{"-p udp -m udp --dport 53 -m limit --limit 10000/sec --limit-burst 10000 -j DROP"}),
+		family([]string{"meta nfproto ipv4 udp dport 53 limit rate 1000000/second burst 100000 packets counter drop"}, []string{"meta nfproto ipv6 udp dport 53 limit rate 1000000/second burst 100000 packets counter drop"}), web, reach, "fast")...)
+	return append(append(out, tableSets(web)...), setSets(web)...)
+}
+
+// tableSets are about hooks, chains and policies.
+func tableSets(web []Packet) []ruleSet {
+	var out []ruleSet
+	add := func(name, why string, do []string, reasons ...string) {
+		out = append(out, ruleSet{name: name, why: why, do: do, packets: web, reasons: reasons})
+	}
+	for _, kind := range []string{"legacy", "nft"} {
+		add("raw drop "+kind, "dropped before the route", []string{restore("iptables-"+kind, "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP"),
+			restore("ip6tables-"+kind, "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP")}, drop, "fast")
+		add("policy drop "+kind, "what no rule accepts ends", []string{forwardChain("iptables-"+kind, "DROP", "-p udp -j ACCEPT", "-p icmp -m icmp --icmp-type 8 -j ACCEPT"), forwardChain("ip6tables-"+kind, "DROP", "-p udp -j ACCEPT")}, drop, "fast")
+		add("user chains "+kind, "jump, goto and return", []string{restore("iptables-"+kind, "filter", ":FORWARD ACCEPT [0:0]; :in - [0:0]; :web - [0:0]; :end - [0:0]",
+			"-A FORWARD -i p0 -j in", "-A FORWARD -p udp -j ACCEPT", "-A FORWARD -g end", "-A in -p tcp -j web", "-A in -s 10.0.0.10/32 -j RETURN", "-A in -j ACCEPT", "-A web -p tcp -m tcp --dport 80 -j DROP", "-A web -j RETURN", "-A end -p icmp -j ACCEPT", "-A end -p gre -j DROP")}, drop, "fast")
+		add("mangle "+kind, "marks and TOS are set and asked for", []string{restore("iptables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]",
+			"-A PREROUTING -p udp -j MARK --set-mark 5", "-A FORWARD -m mark --mark 5 -j DSCP --set-dscp 10", "-A POSTROUTING -m dscp --dscp 10 -o p1", "-A POSTROUTING -p tcp -j TOS --set-tos 0x10/0x3f")}, "fast")
+		add("policy only "+kind, "empty chains count for their policies", []string{restore("iptables-"+kind, "filter", ":FORWARD ACCEPT [0:0]"), restore("ip6tables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]")}, "fast")
+	}
+	add("netdev ingress", "dropped where the device hands its packets over", []string{nftFile("add table netdev t", "add chain netdev t c { type filter hook ingress device p0 priority 0; }", "add rule netdev t c tcp dport 80 counter drop",
+		"add rule netdev t c ip saddr 172.20.0.0/16 drop")}, drop, "fast")
+	add("nft chains", "several base chains of a hook, user chains, a policy", []string{nftFile("add table ip t", "add chain ip t u", "add chain ip t a { type filter hook forward priority -5; }", "add chain ip t b { type filter hook forward priority 5; policy drop; }",
+		"add rule ip t u tcp dport 80 counter drop", "add rule ip t u counter return", "add rule ip t a iifname \"p*\" jump u", "add rule ip t a counter accept", "add rule ip t b counter udp dport 53-2000 accept", "add rule ip t b icmp type echo-request counter accept")}, drop, "fast")
+	add("all matches", "one rule for each match that is understood", []string{forwardChain("iptables-legacy", "ACCEPT", "-m iprange --src-range 10.0.0.1-10.0.0.9 -j DROP", "! -s 10.0.0.0/8 -j DROP", "-i p+ ! -o p2 -p udp -m multiport --dports 7,9:11 -j DROP",
+		"-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK -j DROP", "-p icmp -m icmp --icmp-type 13 -j DROP", "-m mark --mark 1 -j DROP", "-m dscp --dscp 46 -j DROP", "-m tos --tos 0x10/0x3f -j DROP", "-m ttl --ttl-lt 5 -j DROP", "-m length --length 1400:1500 -j DROP",
+		"-m mac --mac-source 02:00:00:00:00:99 -j DROP", "-m addrtype --dst-type LOCAL -j DROP", "-f -j DROP", "-m pkttype --pkt-type broadcast -j DROP", "-m comment --comment \"two words\" -p sctp -m sctp --dport 80 -j DROP", "-m devgroup --src-group 7 -j DROP")}, "fast")
+	add("address types", "a sender that is the router itself, and packets for it, which rules before the route meet", []string{"sysctl net.ipv4.conf.all.accept_local=1",
+		restore("iptables-legacy", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p tcp -m addrtype ! --dst-type LOCAL -m tcp --dport 80 -j DROP", "-A PREROUTING -p icmp -m addrtype --dst-type LOCAL -j DROP", "-A FORWARD -m addrtype --src-type UNICAST", "-A FORWARD -p udp -m addrtype --src-type LOCAL -j DROP"),
+		restore("ip6tables-nft", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p tcp -m addrtype ! --dst-type LOCAL -m tcp --dport 80 -j DROP", "-A FORWARD -m addrtype --src-type LOCAL -j DROP")}, reach)
+	out[len(out)-1].packets = join(web, toRouter(), sources())
+	return out
+}
+
+// setSets are about sets.
+func setSets(web []Packet) []ruleSet {
+	return []ruleSet{
+		{name: "ipset", why: "sets of addresses, networks and services", packets: web, reasons: []string{drop, "fast"}, do: []string{
+			"ipset restore\ncreate a hash:ip counters\ncreate n hash:net counters\ncreate p hash:ip,port\nadd a 172.20.0.1\nadd a 10.3.4.5\nadd n 10.5.0.0/16\nadd n 10.5.9.0/24 nomatch\nadd p 10.1.2.3,udp:2000\n",
+			forwardChain("iptables-legacy", "ACCEPT", "-m set --match-set a src -j DROP", "-p tcp -m set ! --match-set n dst", "-p tcp -m tcp --dport 80 -m set --match-set n dst -j DROP", "-m set --match-set p dst,dst -j DROP")}},
+		{name: "nft sets", why: "sets, concatenations and verdict maps", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t", "add set ip t s { type ipv4_addr; flags interval; counter; }", "add element ip t s { 172.20.0.0/16, 10.3.0.0/16 }",
+			"add set ip t c { type ipv4_addr . inet_service; flags interval; }", "add element ip t c { 10.5.0.0/16 . 75-85, 10.1.0.0/16 . 7 }", "add map ip t m { type inet_proto : verdict; }", "add chain ip t u", "add element ip t m { icmp : accept, gre : drop, udp : jump u }",
+			"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t u udp sport 53 counter drop", "add rule ip t f meta l4proto vmap @m", "add rule ip t f counter")}},
+	}
+}
+
+// notYet are the cases above, by what their names begin with, whose traffic is not fast yet: sets, and rules of devices.
+var notYet = []string{"ipset", "nft sets", "netdev"}
+
+// ruleTraps are the cases.
+func ruleTraps() []hand {
+	var out []hand
+	for _, r := range ruleSets() {
+		h := hand{name: "rules " + r.name, why: r.why, loads: true, slow: Excuse{Rules: true}, reasons: r.reasons, steps: []handStep{step(r.packets, append(to5(gw1, gw1v6), r.do...)...)}}
+		if !rulesFast || slices.ContainsFunc(notYet, func(name string) bool { return strings.HasPrefix(r.name, name) }) {
+			h.slow, h.reasons = Excuse{IP4: true, IP6: true}, nil
+		}
+		out = append(out, h)
+	}
+	return append(slices.Concat(out, writingRules(), stateRules()), longRules(), changingRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+}
+
+// emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.
+func emptiedChains(kind string) hand {
+	web := join(some(), services())
+	tool := "iptables-" + kind
+	return hand{name: "rules emptied chain " + kind, loads: true, why: "a chain without rules between two with", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{
+		step(web, append(to5(gw1, gw1v6), restore(tool, "mangle", ":FORWARD ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]", "-A FORWARD -p tcp -m tcp --dport 80 -j DROP", "-A POSTROUTING -p udp"))...),
+		step(web, tool+" -t mangle -F FORWARD"), step(web, tool+" -t mangle -A FORWARD -p tcp -m tcp --dport 80 -j DROP"), step(web, tool+" -t mangle -I FORWARD -p udp"), step(web, tool+" -t mangle -F POSTROUTING"), step(web)}}
+}
+
+// countedMap has a verdict map whose elements count, which nobody could tell of fast packets.
+func countedMap() hand {
+	return hand{name: "rules counted map", loads: true, why: "elements of a verdict map count", slow: Excuse{IP4: true, IP6: true}, reasons: []string{reach, "fast"}, steps: []handStep{
+		step(join(some(), services()), append(to5(gw1, gw1v6), nftFile("add table ip t", "add map ip t m { type inet_service : verdict; counter; }", "add element ip t m { 80 : drop, 53 : accept }",
+			"add chain ip t c { type filter hook forward priority 0; }", "add rule ip t c udp dport vmap @m", "add rule ip t c tcp dport vmap @m"))...), step(join(some(), services()), "nft add element ip t m { 2000 : drop }")}}
+}
+
+// countedLegacy changes rules that have counted: a tool sets counters to zero or to a value, and takes those of rules that stay along.
+func countedLegacy() hand {
+	all := join(some(), services())
+	rules := forwardChain("iptables-legacy", "ACCEPT", "-p tcp -m tcp --dport 80 -j DROP", "-p udp", "-p udp", "-i p0")
+	h := hand{name: "rules counted legacy", loads: true, why: "legacy rules that have counted are zeroed, moved, doubled, restored", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), rules)...)}}
+	for _, do := range []string{"iptables-legacy -Z FORWARD", "iptables-legacy -Z FORWARD 2", "iptables-legacy -D FORWARD 2", "iptables-legacy -I FORWARD -p udp", "iptables-legacy -A FORWARD -p udp -c 5 500",
+		rules, "iptables-legacy -D FORWARD 1", "iptables-legacy -P FORWARD DROP"} {
+		h.steps = append(h.steps, atOnce(all, do), step(all))
+	}
+	return h
+}
+
+// unreachedRules has rules that count, and then for a while no packet comes to them.
+func unreachedRules() hand {
+	web := join(some(), services())
+	return hand{name: "rules unreached", loads: true, why: "what rules have counted stays when no packet reaches them any more", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{
+		step(web, append(to5(gw1, gw1v6), nftFile("add table inet t", "add chain inet t pre { type filter hook prerouting priority 0; }", "add chain inet t out { type filter hook forward priority 0; }", "add rule inet t out counter", "add rule inet t out tcp dport 80 counter drop"))...),
+		step(web, "nft chain inet t pre { policy drop; }"), step(web, "nft chain inet t pre { policy accept; }"), step(web, "nft insert rule inet t out counter drop"), step(web)}}
+}
+
+// longRules has more rules that count a packet than the fast path follows, for what goes to port 53.
+func longRules() hand {
+	rules := slices.Repeat([]string{"-p udp -m udp --dport 53"}, 20)
+	return hand{name: "rules long", loads: true, why: "twenty rules count a packet", slow: Excuse{IP4: true, IP6: true}, reasons: []string{"netfilter-long", "fast"},
+		steps: []handStep{step(join(some(), services()), append(to5(gw1, gw1v6), forwardChain("iptables-legacy", "ACCEPT", rules...), forwardChain("ip6tables-nft", "ACCEPT", rules...))...)}}
+}
+
+// ruleChanges are changes of what ruleChangesBegin loads.
+var (
+	ruleChangesBegin = []string{
+		"ipset restore\ncreate a hash:ip\nadd a 172.20.0.1\n", forwardChain("iptables-legacy", "ACCEPT", "-m set --match-set a src -j DROP", "-p tcp -m tcp --dport 80 -j DROP"), forwardChain("ip6tables-nft", "ACCEPT", "-p tcp -m tcp --dport 80 -j DROP"),
+		nftFile("add table ip t", "add set ip t s { type ipv4_addr; }", "add chain ip t c { type filter hook forward priority 5; }", "add rule ip t c ip saddr @s counter drop", "add rule ip t c udp dport 7 counter drop"),
+	}
+	ruleChanges = [][]string{
+		{"iptables-legacy -I FORWARD -p udp --dport 2000 -j DROP"}, {"iptables-legacy -D FORWARD 1"}, {"iptables-legacy -R FORWARD 2 -p tcp --dport 2000 -j DROP"}, {"iptables-legacy -P FORWARD DROP"}, {"iptables-legacy -A FORWARD -i p0 -j ACCEPT"},
+		{"iptables-legacy -F FORWARD"}, {"iptables-legacy -P FORWARD ACCEPT"}, {forwardChain("iptables-legacy", "ACCEPT", "-m set --match-set a src -j DROP", "-p sctp -j DROP")}, {"ip6tables-nft -I FORWARD -p udp --dport 2000 -j DROP"}, {"ip6tables-nft -F FORWARD"},
+		{"nft add element ip t s { 10.0.0.10 }"}, {"nft delete element ip t s { 10.0.0.10 }"}, {"nft add rule ip t c udp dport 2000 counter drop"}, {"nft insert rule ip t c ip protocol tcp counter accept"}, {"nft flush chain ip t c"}, {"nft chain ip t c { policy drop; }"}, {"nft flush ruleset"},
+		{"ipset add a 10.0.0.10"}, {"ipset del a 10.0.0.10"}, {"ipset create b hash:ip", "ipset add b 10.0.0.10", "ipset swap a b"}, {"ipset flush a"},
+	}
+)
+
+// changingRules changes rules and sets; the next packets follow each change's return.
+func changingRules() hand {
+	all := join(some(), services())
+	h := hand{name: "rules change at once", loads: true, why: "rules, policies and sets hold from the next packet on", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{step(all, append(to5(gw1, gw1v6), ruleChangesBegin...)...)}}
+	for _, do := range ruleChanges {
+		h.steps = append(h.steps, atOnce(all, do...))
+	}
+	return h
+}
+
+// frozenRules does so while shunt's process is stopped.
+func frozenRules() hand {
+	few := join(some(), udp(0, h0, "10.5.1.1"), udp(0, h0v6, "2001:db8:5::1"), in(0, flowOf(0, h0, h1).TCP("S", 1, ""), lab.Edited(flowOf(0, h0, h1).UDP("x"), protocol(flowOf(0, h0, h1), 132), lab.FixIPChecksum())))
+	h := hand{name: "rules change frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{step(few, append(to5(gw1, gw1v6), ruleChangesBegin...)...)}}
+	for i, do := range ruleChanges {
+		h.steps = append(h.steps, frozen(few, do...))
+		if i%4 == 3 {
+			h.steps = append(h.steps, step(few))
+		}
+	}
+	return h
+}

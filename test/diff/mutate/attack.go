@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+/\S+|TestGenerated)`)
+
+// first are the cases that a file's mutants meet before all others, which are likely to notice them, the hooks at which its code runs, and the only tier
+// of programs that it is in.
+var first = []struct{ prefix, hooks, cases, tier string }{
+	{"internal/datapath/generic", "xdp,tc", "^(plain|change_.*)$", "generic"},
+	{"bpf/include/port", "xdp,tc", "^(plain|change_.*)$", "generic"},
+	{"internal/graph/netfilter", "tc", "^(nft|ip.*tables.*|plain)", ""},
+	{"internal/graph/hooks", "xdp,tc", "^(plain|priority.*|tbf.*|clsact|ingress_qdisc|packet_socket.*|lldp.*|nft_netdev.*|nft_inet.*|change_socket|change_qdisc)$", ""},
+	{"internal/graph/special", "tc", "^(mtu.*|realms|multipath-policy.*|nexthop-res.*|nexthop-mtu|encap)$", ""},
+	{"internal/graph/family", "xdp", "^(plain|forward.*|multipath-use-neigh|disable.*|xfrm.*|seg6|proxy-ndp|path-mtu|rp-filter-mark|accepted.*|stacked.*)$", ""},
+	{"internal/graph/egress", "xdp,tc", "^(plain|tbf.*|carrier|mtu6.*|nft_netdev.*|packet_socket|stacked.*|change_link|accepted-redirect|redirect-one-switch)$", ""},
+	{"internal/graph/rules", "tc", "^(plain|rule.*|broadcast-source|rp-filter-rules)$", ""},
+	{"internal/graph/nodes", "xdp", "^(plain|rp-filter.*|no-address|local-source|broadcast-source|mtu|realms|multipath.*)$", ""},
+	{"internal/graph/choose", "xdp,tc", "^(plain|tbf.*|forwarding-per.*|change_link|change_qdisc|carrier)$", ""},
+	{"internal/synth", "xdp,tc", "^(plain|at_once|mtu|multipath-policy-1|rp-filter_1.*|local-source|partial.*|jumbo|neighbour-moves.*|rule_ipproto_udp|rule[46]-ports|forwarding.*|frozen.*|watchdog)$", ""},
+	{"bpf/node/rpf", "xdp", "^(plain|rp-filter.*|local-source|broadcast-source|rule.*|change_rp.*)$", ""},
+	{"bpf/node/route_cache", "xdp", "^(plain|change_route|change_rp.*|neighbour.*|at_once|tos-route|mtu.*|change_egress-mac|change_mtu|rule[46]-ports|nexthop-objects|streams|frozen|frozen-nexthops)$", ""},
+	{"bpf/node/guard", "xdp", "^(plain|at_once|frozen.*|watchdog|change_rule|change_nft.*|change_address)$", ""},
+	{"bpf/node/fib", "xdp", "^(plain|rule_.*|same-interface|blackhole|unreachable|prohibit|no-route|encap|mtu-device|neighbour-silent|tos-route|multipath)$", ""},
+	{"bpf/node/special", "xdp", "^(mtu.*|realms|multipath-policy.*|encap)$", ""},
+	{"bpf/node/vlan", "xdp,tc", "^(plain|foreign-macs|vlan-tags|runts|ethertypes)$", ""},
+	{"bpf/node/ip6", "xdp", "^(plain|ttl|martians|runts|lengths|short-messages|protocols|extension.*|icmp.*|rule_ipproto_udp|rule6-ports)$", ""},
+	{"bpf/node/ip4", "xdp", "^(plain|ttl|checksum|martians|options|fragments|runts|lengths|short-messages|protocols|icmp.*|rule_ipproto_udp.*|rule_dport.*)$", ""},
+	{"bpf/node/ttl", "xdp", "^(plain|checksum)$", ""},
+	{"bpf/node/egress_tc", "tc", "^(plain|local-offloads|streams|lengths|tbf|via-inet6|priority.*|neighbour.*|nft_netdev_egress|short-messages)$", ""},
+	{"bpf/node/pipeline", "xdp", "^(plain|rp-filter_1.*|rp-filter-rules|rule-from-to|at_once|local-source|martians|ethertypes|mtu|tos-route)$", ""},
+	{"bpf/hook/tc", "tc", "^(plain|local-offloads|mtu-locked-gso|streams|foreign-macs|lengths|runts|jumbo)$", ""},
+	{"bpf/include/ctx_skb", "tc", "^(plain|foreign-macs|lengths|jumbo)$", ""},
+	{"bpf/node/egress_xdp", "xdp", "^(plain|lengths|tbf.*|jumbo|neighbour.*|via-inet6)$", ""},
+	{"bpf/node/local", "xdp", "^(plain|martians|local-source|sources|change_own.*)$", ""},
+	{"", "xdp", "^(plain|partial.*|lengths|jumbo|martians|mtu|local-source|blackhole|unreachable|prohibit|no-route|same-interface|neighbour.*|on-device)$", ""},
+}
+
+// attacker runs the rig against mutants, one at a time.
+type attacker struct {
+	rig, base string          // binaries: the rig's, and shunt without a mutant
+	sound     map[string]bool // cases that passed without a mutant, with the hooks
+}
+
+// stage is some of the rig's cases.
+type stage struct {
+	name string
+	args []string
+}
+
+func stages(file string, whole bool) []stage {
+	var out []stage
+	for _, f := range first {
+		if strings.HasPrefix(file, f.prefix) {
+			out = append(out,
+				stage{"plain", []string{"-test.run", "^TestHand$/^plain$", "-hooks", f.hooks, "-tier", f.tier}},
+				stage{"likely", []string{"-test.run", "^TestHand$/" + f.cases, "-hooks", f.hooks, "-tier", f.tier}},
+				stage{"generated", []string{"-test.run", "^TestGenerated$", "-tier", f.tier}})
+			break
+		}
+	}
+	if whole {
+		out = append(out, stage{"whole", []string{"-test.run", "^(TestRegress|TestHand)$"}})
+	}
+	return out
+}
+
+// attack returns the case that killed a mutant, "" if none did, and the last stage that was run to its end. A case kills when it
+// fails, which for a difference means that a second run showed it again, and passes without the mutant.
+func (a *attacker) attack(bin, file, after string, whole bool) (by, reached string, err error) {
+	var unsteady []string
+	skip := after != ""
+	for _, s := range stages(file, whole) {
+		if skip {
+			skip = s.name != after
+			continue
+		}
+		for {
+			by, err := a.run(bin, unsteady, s.args...)
+			if err != nil {
+				return "", reached, err
+			}
+			if by == "" {
+				break
+			}
+			sure, err := a.sure(by, s)
+			if err != nil || sure {
+				return by, s.name, err
+			}
+			if by == "TestGenerated" {
+				break
+			}
+			unsteady = append(unsteady, by)
+		}
+		reached = s.name
+	}
+	return "", reached, nil
+}
+
+// sure runs a case that failed without the mutant.
+func (a *attacker) sure(by string, s stage) (bool, error) {
+	args := s.args
+	if by != "TestGenerated" {
+		test, name := "TestHand", by
+		if rest, ok := strings.CutPrefix(by, "TestRegress/"); ok {
+			test, name = "TestRegress", rest
+		}
+		args = append([]string{"-test.run", "^" + test + "$/^" + regexp.QuoteMeta(name) + "$"}, s.args[2:]...)
+	}
+	key := strings.Join(args, " ")
+	if !a.sound[key] {
+		without, err := a.run(a.base, nil, args...)
+		if err != nil || without != "" {
+			return false, err
+		}
+		a.sound[key] = true
+	}
+	return true, nil
+}
+
+var errLimit = errors.New("not decided within the limit")
+
+// run is one run of the rig's binary: the case that failed first, or "".
+func (a *attacker) run(bin string, skip []string, extra ...string) (string, error) {
+	args := []string{"-test.failfast", "-test.parallel", fmt.Sprint(*parallelFlag), "-test.timeout", limitFlag.String(), "-shunt", bin, "-configs", "4", "-seed", "77", "-shrink", "0", "-uncovered"}
+	args = append(args, extra...)
+	skip = slices.Clone(skip)
+	for i, name := range skip {
+		skip[i] = "^TestHand$/^" + regexp.QuoteMeta(name) + "$"
+	}
+	if *skipFlag != "" {
+		skip = append(skip, *skipFlag)
+	}
+	if len(skip) > 0 {
+		args = append(args, "-test.skip", strings.Join(skip, "|"))
+	}
+	cmd := exec.Command(a.rig, args...)
+	cmd.Dir = filepath.Join(filepath.Dir(a.rig), "test/diff")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err == nil {
+		return "", nil
+	}
+	if m := failed.FindStringSubmatch(out.String()); m != nil {
+		return strings.TrimPrefix(m[1], "TestHand/"), nil
+	}
+	if strings.Contains(out.String(), "panic: test timed out") {
+		return "", errLimit
+	}
+	return "", fmt.Errorf("the rig failed: %w: %s", err, out.String()[:min(2000, out.Len())])
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/kstate"
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
+)
+
+// filters reads what a twin's packet filters hold.
+func (t *twin) filters() (out *ruleset.Ruleset, err error) {
+	err = t.dut.Do(func() error {
+		read := kstate.ReadRules(nil)
+		if len(read.Faults) > 0 {
+			return fmt.Errorf("reading rules: %v", read.Faults)
+		}
+		out = &read.Ruleset
+		return nil
+	})
+	return out, err
+}
+
+// rulesAllow says which packets' verdict follows from what they and the rules are, so that the rules do not excuse them from being fast.
+func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
+	if !r.c.Slow.Rules {
+		return nil, nil
+	}
+	rs, err := r.linux.filters()
+	if err != nil {
+		return nil, err
+	}
+	in, sure := rules.NewInterpreter(rs), !asksAddressTypes(rs)
+	return func(p Packet, out int) bool {
+		return sure && whole(p) && in.Run(rulePacket(p, r.linux.port(p.Port), r.linux.port(out))).Outcome == rules.Accepted
+	}, nil
+}
+
+// idleStages are the sides of the route, by family, where no rule can do anything to a packet: the fast path passes them by, and counts nothing for the policies there
+// (docs/deviations.md).
+type idleStages map[idleStage]bool
+
+type idleStage struct {
+	family string // as in the names of counters
+	before bool   // the route
+}
+
+// has says whether a counter is that of a policy in such a stage.
+func (s idleStages) has(key string) bool {
+	words := strings.Fields(key) // dialect, family, table, chain, "policy"
+	return len(words) == 5 && words[4] == "policy" && s[idleStage{words[1], words[3] == "PREROUTING"}]
+}
+
+func (r *run) idleStages() (idleStages, error) {
+	rs, err := r.linux.filters()
+	if err != nil {
+		return nil, err
+	}
+	out := idleStages{}
+	for _, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
+		for _, established := range []bool{false, true} { // whether connections are tracked is shunt's to know
+			acts := map[bool]bool{}
+			program := rules.Flatten(rs, rules.Class{Family: family, Established: established})
+			for _, list := range program.Lists {
+				for i := range list {
+					e := &list[i]
+					if routed := e.Hook() != ruleset.Ingress && e.Hook() != ruleset.Egress; routed && (e.By.Rule != nil || e.Then != rules.Next) {
+						acts[e.BeforeRoute()] = true
+					}
+				}
+			}
+			for _, before := range []bool{false, true} {
+				at := idleStage{family.String(), before}
+				out[at] = out[at] || !acts[before]
+			}
+		}
+	}
+	return out, nil
+}
+
+// asksAddressTypes says whether rules ask what only Linux can say of a packet: the type of its sender's address, or of the receiver's before the route.
+func asksAddressTypes(rs *ruleset.Ruleset) bool {
+	early := slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool { return c.Base != nil && c.Base.Hook == ruleset.Prerouting })
+	})
+	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
+			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
+				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool {
+					t, ok := s.(ruleset.Test)
+					return ok && (t.Field == ruleset.SrcAddrType || t.Field == ruleset.DstAddrType && early)
+				})
+			})
+		})
+	})
+}
+
+// clearFilters takes all packet filters away.
+func (t *twin) clearFilters() error {
+	var errs []error
+	for _, tool := range []string{"iptables-legacy", "ip6tables-legacy"} {
+		for table, chains := range baseChains {
+			if !t.hasLegacy(tool, table) {
+				continue
+			}
+			empty := tool + "-restore\n*" + table + "\n"
+			for _, c := range chains {
+				empty += ":" + c + " ACCEPT [0:0]\n"
+			}
+			_, err := t.apply([]string{empty + "COMMIT\n"})
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, t.dut.Exec("nft flush ruleset"), t.dut.Exec("ipset destroy"))...)
+}
+
+// hasLegacy says whether a table exists; loading an empty one would make it.
+func (t *twin) hasLegacy(tool, table string) bool {
+	name := map[string]string{"iptables-legacy": "ip_tables_names", "ip6tables-legacy": "ip6_tables_names"}[tool]
+	text, err := t.dut.Output("cat /proc/net/%s", name)
+	return err == nil && slices.Contains(strings.Fields(text), table)
+}
+
+// rulePacket is a plain packet as rules see it that leaves by a port.
+func rulePacket(p Packet, in, out *lab.Port) rules.Packet {
+	f := p.Frame
+	h, _ := readIP(f)
+	device := func(port *lab.Port) rules.Device { return rules.Device{Name: port.Name, Index: port.Index, Type: 1} }
+	q := rules.Packet{IIF: device(in), OIF: device(out), EtherSrc: ruleset.Bytes(f[6:12]).Lo, EtherDst: ruleset.Bytes(f[:6]).Lo, Src: h.src, Dst: h.dst, Proto: h.proto}
+	if h.version == 4 {
+		q.DSField, q.TTL, q.Length = f[15], f[22], binary.BigEndian.Uint16(f[16:])
+		q.ID, q.FragOffset = binary.BigEndian.Uint16(f[18:]), binary.BigEndian.Uint16(f[20:])
+	} else {
+		first := binary.BigEndian.Uint32(f[14:])
+		q.DSField, q.FlowLabel, q.TTL, q.Length = uint8(first>>20), first&0xfffff, f[21], binary.BigEndian.Uint16(f[18:])+40
+	}
+	q.EtherPadding = len(f) - 14 - int(q.Length)
+	l4 := f[h.l4 : 14+int(q.Length)]
+	switch h.proto {
+	case 6, 17, 33, 132, 136:
+		if len(l4) >= 4 {
+			q.SPort, q.DPort = binary.BigEndian.Uint16(l4), binary.BigEndian.Uint16(l4[2:])
+		}
+		if h.proto == 6 && len(l4) >= 14 {
+			q.TCPFlags = l4[13]
+		}
+	case 1, 58:
+		if len(l4) >= 2 {
+			q.ICMPType = binary.BigEndian.Uint16(l4)
+		}
+	}
+	return q
+}
+
+// whole says whether the transport header that a packet announces is there; rules look into it, and what they do without is for cases by hand.
+func whole(p Packet) bool {
+	h, ok := readIP(p.Frame)
+	if !ok {
+		return false
+	}
+	var room int
+	if h.version == 4 {
+		room = 14 + int(binary.BigEndian.Uint16(p.Frame[16:])) - h.l4
+	} else {
+		room = int(binary.BigEndian.Uint16(p.Frame[18:]))
+	}
+	switch h.proto {
+	case 6:
+		return room >= 20 && p.Frame[h.l4+12]>>4 >= 5
+	case 1, 58, 17, 33, 132, 136:
+		return room >= 8
+	}
+	return true
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+var (
+	shuntFlag    = flag.String("shunt", "", "the shunt to test; without, only the rig's own logic is")
+	seedFlag     = flag.Uint64("seed", 0, "seed of the first generated case; 0 takes one from the clock")
+	configsFlag  = flag.Int("configs", 30, "generated configurations")
+	durationFlag = flag.Duration("duration", 0, "generate configurations for this long, and without -until stop at the first difference")
+	untilFlag    = flag.Int64("until", 0, "generate configurations until this many packets have been compared")
+	recordFlag   = flag.String("record", "", "file to write what generated configurations came to")
+	versionFlag  = flag.String("version", "unknown", "of shunt, for -record")
+	packetsFlag  = flag.Int("packets", 500, "packets for each generated configuration")
+	shrinkFlag   = flag.Int("shrink", 120, "cases to run in search of a smaller one that differs")
+	saveFlag     = flag.String("save", "", "folder for cases that differed; default a temporary one")
+	caseFlag     = flag.String("case", "", "run this file only")
+	boundFlag    = flag.Duration("bound", 40*time.Millisecond, "how long shunt may take to follow a change")
+	showFlag     = flag.Int("show", 6, "differences to print for each case")
+	tierFlag     = flag.String("tier", "", "the only tier of programs to use, \"generic\" or \"specialised\"; without, as cases say")
+	hooksFlag    = flag.String("hooks", "xdp,tc", "hooks at which cases by hand run")
+	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
+	filtersFlag  = flag.Int("filters", filterShare, "percentage of generated configurations that have packet filters")
+	onlyFlag     = flag.Bool("uncovered", false, "do not fail for reasons and nodes that were not hit")
+)
+
+// quiet is how long nothing must leave a twin before what is missing counts as lost; a first look, see run.step.
+const quiet = 20 * time.Millisecond
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	filterShare = *filtersFlag
+	os.Exit(lab.Main(m))
+}
+
+// session adds up what all tests of this process saw, for TestZCoverage. Cases run several at a time: most of a case is waiting.
+var (
+	sessionMu sync.Mutex
+	session   = Result{Seen: newCoverage()}
+)
+
+func remember(res *Result) {
+	sessionMu.Lock()
+	defer sessionMu.Unlock()
+	session.add(res)
+}
+
+// newRig makes a rig for a shunt, or for two plain routers.
+func newRig(t *testing.T, shunt string) *Rig {
+	lab.RequireRoot(t)
+	if *shuntFlag == "" {
+		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
+	}
+	rig := &Rig{Shunt: shunt, Bound: *boundFlag, Quiet: quiet, Tier: *tierFlag}
+	t.Cleanup(func() {
+		if err := rig.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rig
+}
+
+func firstSeed() uint64 {
+	if *seedFlag != 0 {
+		return *seedFlag
+	}
+	return rand.Uint64N(1 << 32)
+}
+
+// TestPlainTwins compares two Linux routers without shunt: the rig itself must show no difference.
+func TestPlainTwins(t *testing.T) {
+	rig := newRig(t, "")
+	first := firstSeed()
+	for i := range max(1, *configsFlag/20) {
+		c := Generate(first+uint64(i), *packetsFlag, "auto", kinds(t))
+		res, err := rig.Run(c)
+		if err != nil {
+			t.Fatalf("seed %d: %v", c.Seed, err)
+		}
+		remember(&Result{Cases: 1, Seen: newCoverage()})
+		if res = confirmed(t, rig, c, res); res == nil {
+			continue
+		}
+		for _, d := range res.Differences {
+			t.Errorf("seed %d: %s", c.Seed, d)
+		}
+	}
+}
+
+// TestHand runs the cases written by hand.
+func TestHand(t *testing.T) {
+	for _, h := range Hands() {
+		hooks := h.hooks
+		if len(hooks) == 0 {
+			hooks = []string{"xdp", "tc"}
+		}
+		t.Run(h.name, func(t *testing.T) {
+			if h.needs != "" && !hasKind(t, h.needs) {
+				t.Skipf("this kernel has no links of kind %s; run it in a virtual machine (docs/rig.md)", h.needs)
+			}
+			t.Parallel()
+			if failFast() {
+				t.Skip("another case failed before, and -test.failfast is set")
+			}
+			t.Cleanup(func() { oneFailed.Store(oneFailed.Load() || t.Failed()) })
+			rig := newRig(t, *shuntFlag)
+			seen := newCoverage()
+			for _, hook := range hooks {
+				if !strings.Contains(*hooksFlag, hook) {
+					continue
+				}
+				res := runCase(t, rig, h.toCase(hook))
+				if res == nil {
+					continue
+				}
+				seen.merge(res.Seen)
+				if h.loads && len(res.Refused) > 0 {
+					t.Errorf("%s: commands were refused: %s", hook, res.Refused)
+				}
+				if res.WasFast < res.MustFast {
+					t.Errorf("%s: only %d of %d packets that must be fast were: %q\n%s", hook, res.WasFast, res.MustFast, res.Slow, res.Final)
+				}
+			}
+			for _, r := range h.reasons {
+				if !t.Failed() && seen.packets["xdp "+r]+seen.packets["tc "+r]+seen.config[r] == 0 {
+					t.Errorf("no packet met %q:\n%s", r, &seen)
+				}
+			}
+		})
+	}
+}
+
+// oneFailed remembers a failed case by hand: -test.failfast by itself does not stop parallel tests that wait for their turn.
+var oneFailed atomic.Bool
+
+func failFast() bool {
+	return oneFailed.Load() && flag.Lookup("test.failfast").Value.String() == "true"
+}
+
+// kinds are those of the links that configurations may stack on this kernel.
+func kinds(t *testing.T) []string {
+	probeOnce.Do(func() {
+		for _, kind := range stackedKinds {
+			if hasKind(t, kind) {
+				probed = append(probed, kind)
+			}
+		}
+		probed = append(probed, ipsetsHere(t)...)
+	})
+	return probed
+}
+
+var (
+	probeOnce sync.Once
+	probed    []string
+
+	offloadsSeen = sync.OnceValue(vethShowsOffloads)
+)
+
+// hasKind asks the kernel for a link of a kind.
+func hasKind(t *testing.T, kind string) bool {
+	ns, err := lab.NewNS(lab.UniquePrefix("probe") + "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Delete()
+	if err := ns.Exec("ip link add under type veth peer name peer"); err != nil {
+		t.Fatal(err)
+	}
+	options, ok := map[string]string{"vlan": "link under type vlan id 5", "vrf": "type vrf table 5", "macvlan": "link under type macvlan"}[kind]
+	if !ok {
+		options = "type " + kind
+	}
+	return ns.Exec("ip link add probe %s", options) == nil
+}
+
+// ipsetsHere are the types of sets that the kernel offers.
+func ipsetsHere(t *testing.T) (out []string) {
+	ns, err := lab.NewNS(lab.UniquePrefix("probe") + "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Delete()
+	for i, k := range ipsetKinds {
+		if ns.Exec("ipset create s%d %s %s", i, k.kind, k.create) == nil {
+			out = append(out, "ipset "+k.kind)
+		}
+	}
+	return out
+}
+
+// TestRegress runs what once differed.
+func TestRegress(t *testing.T) {
+	rig := newRig(t, *shuntFlag)
+	paths, err := filepath.Glob("testdata/regress/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *caseFlag != "" {
+		paths = []string{*caseFlag}
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			c, err := Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			runCase(t, rig, c)
+		})
+	}
+}
+
+// runCase runs a case and reports its differences.
+func runCase(t *testing.T, rig *Rig, c *Case) *Result {
+	t.Helper()
+	res, err := rig.Run(c)
+	if err != nil {
+		t.Errorf("%s: %v", c.Name, err)
+		return nil
+	}
+	remember(res)
+	if res = confirmed(t, rig, c, res); res == nil {
+		return nil
+	}
+	for _, d := range res.Differences[:min(*showFlag, len(res.Differences))] {
+		t.Errorf("%s: %s", c.Name, d)
+	}
+	if len(res.Differences) > 0 && res.Final != "" {
+		t.Log(res.Final)
+	}
+	return res
+}
+
+// unconfirmed counts differences that were not there again when the same case was run again.
+var unconfirmed int
+
+// confirmed runs a case that differed again, twice at most: what the clock or a busy machine did does not come back. What does not is told, and counted
+// against TestZCoverage's allowance.
+func confirmed(t *testing.T, rig *Rig, c *Case, res *Result) *Result {
+	t.Helper()
+	if len(res.Differences) == 0 {
+		return res
+	}
+	for range 2 {
+		again, err := rig.Run(c)
+		if err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+			return nil
+		}
+		if len(again.Differences) > 0 && !again.Starved {
+			return again
+		}
+	}
+	sessionMu.Lock()
+	unconfirmed++
+	sessionMu.Unlock()
+	t.Logf("%s: a difference that did not come back in two more runs (out of memory: %v): %s", c.Name, res.Starved, res.Differences[0])
+	res.Differences = nil
+	return res
+}
+
+// TestGenerated compares over generated configurations. A difference is made small, saved and printed as a script.
+func TestGenerated(t *testing.T) {
+	rec := &record{Version: *versionFlag, First: firstSeed(), Size: *packetsFlag, Began: time.Now(), Result: &Result{Seen: newCoverage()}}
+	t.Logf("seeds from %d on; -seed %d repeats this", rec.First, rec.First)
+	before := unconfirmed
+	var next atomic.Int64
+	var stop atomic.Bool
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range *workersFlag {
+		wg.Go(func() {
+			rig := newRig(t, *shuntFlag)
+			for !stop.Load() {
+				i := next.Add(1) - 1
+				mu.Lock()
+				done := enough(i, int64(rec.Result.Packets), rec.Began)
+				mu.Unlock()
+				if done {
+					return
+				}
+				seed := rec.First + uint64(i)
+				res, differs := generated(t, rig, seed)
+				if res == nil {
+					continue
+				}
+				mu.Lock()
+				rec.Configurations++
+				rec.Last = max(rec.Last, seed)
+				rec.Result.add(res)
+				if differs {
+					rec.Differed = append(rec.Differed, seed)
+				}
+				mu.Unlock()
+				if differs && *untilFlag == 0 && *durationFlag > 0 {
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	remember(rec.Result)
+	rec.Took, rec.Unconfirmed = time.Since(rec.Began), unconfirmed-before
+	if *recordFlag != "" {
+		if err := rec.save(*recordFlag); err != nil {
+			t.Error(err)
+		}
+	}
+	total := rec.Result
+	t.Logf("%d configurations, %d packets, %d of %d packets that must be fast were, %d explained, in %v", rec.Configurations, total.Packets, total.WasFast, total.MustFast, total.Explained, rec.Took.Round(time.Second))
+	if total.WasFast*10 < total.MustFast*6 {
+		t.Errorf("only %d of %d packets that must be fast were", total.WasFast, total.MustFast)
+	}
+}
+
+// enough says whether configuration i of a run need not be made.
+func enough(i, packets int64, began time.Time) bool {
+	if *untilFlag == 0 && *durationFlag == 0 {
+		return i >= int64(*configsFlag)
+	}
+	return *untilFlag > 0 && packets >= *untilFlag || *durationFlag > 0 && time.Since(began) > *durationFlag
+}
+
+// generated runs one generated configuration and reports what differs.
+func generated(t *testing.T, rig *Rig, seed uint64) (res *Result, differs bool) {
+	c := Generate(seed, *packetsFlag, []string{"xdp", "tc", "xdp", "tc", "auto"}[seed%5], kinds(t))
+	if c.Hook == "xdp" && !offloadsSeen() {
+		c = c.withoutOffloads()
+	}
+	res, err := rig.Run(c)
+	if err != nil {
+		t.Errorf("seed %d: %v", seed, err)
+		return nil, false
+	}
+	if testing.Verbose() {
+		fmt.Printf("seed %d: %s%s, %d packets, %d of %d that must be fast, %d differences%s\n", seed, c.Hook, inTier(c.Tier), res.Packets, res.WasFast, res.MustFast, len(res.Differences), map[bool]string{true: ", out of memory"}[res.Starved])
+		for _, slow := range res.Slow {
+			fmt.Println("  " + slow)
+		}
+	}
+	if again := confirmed(t, rig, c, res); again != nil && len(again.Differences) > 0 {
+		t.Error(report(t, rig, c, again))
+		return res, true
+	}
+	return res, false
+}
+
+// report makes a difference small and says how to see it again.
+func report(t *testing.T, rig *Rig, c *Case, res *Result) string {
+	small, sres := rig.Shrink(c, res, *shrinkFlag)
+	dir := *saveFlag
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	path := filepath.Join(dir, fmt.Sprintf("shunt-%s-%s.json", c.Name, c.Hook))
+	if err := small.Save(path); err != nil {
+		t.Error(err)
+	}
+	text := fmt.Sprintf("seed %d differs; the smallest case found is saved as %s\n%s", c.Seed, path, small.Script())
+	for _, d := range sres.Differences[:min(6, len(sres.Differences))] {
+		text += d + "\n"
+	}
+	return text + sres.Final
+}
+
+// TestZCoverage runs last: every reason that a packet can leave by and every node must have been hit by the tests before it, or what
+// they did not show says nothing.
+func TestZCoverage(t *testing.T) {
+	if session.Packets == 0 {
+		t.Skip("no other test of the rig ran")
+	}
+	t.Logf("%d packets\n%s", session.Packets, &session.Seen)
+	t.Logf("%d of %d cases differed in one run and not in two more", unconfirmed, session.Cases)
+	if unconfirmed*50 > session.Cases {
+		t.Errorf("that is more than one in fifty")
+	}
+	if *onlyFlag {
+		return
+	}
+	for _, name := range session.Seen.missed(impossible) {
+		t.Errorf("no packet left by reason %q", name)
+	}
+	for _, node := range session.Seen.missedNodes() {
+		t.Errorf("no packet passed node %q", node)
+	}
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// Rig runs cases. It is used by one goroutine at a time.
+type Rig struct {
+	Shunt string        // path of the binary; "" compares two plain Linux routers
+	Bound time.Duration // how long shunt may take to follow a change
+	Quiet time.Duration // how long nothing must leave a twin before the rest is taken as lost
+	Tier  string        // the only tier of programs to use; "": as cases say
+
+	a, b *lab.Wire
+}
+
+// chunkSize is how many packets hosts wait for before they answer: until then the router keeps what is for them.
+const chunkSize = 300
+
+// Result is what one run of a case showed.
+type Result struct {
+	Cases       int
+	Differences []string
+	Packets     int
+	MustFast    int // packets that the model says are fast
+	WasFast     int // of those, at most what shunt's counter says
+	Seen        coverage
+	Explained   int
+	Refused     []string // commands that Linux did not take, and what it said
+	Slow        []string // some packets that should have been fast, and why they were not
+	Final       string   // the interfaces' states and reasons, for reports
+	Starved     bool     // a kernel had no memory for what it wanted to say: a difference proves nothing
+}
+
+// Close frees what the rig shares between runs.
+func (r *Rig) Close() error {
+	var errs []error
+	for _, w := range []*lab.Wire{r.a, r.b} {
+		if w != nil {
+			errs = append(errs, w.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tier is the tier of programs that shunt keeps to in a case.
+func (r *Rig) tier(c *Case) string {
+	if r.Tier != "" {
+		return r.Tier
+	}
+	return c.Tier
+}
+
+// both runs f for the two twins at once.
+func both(f func(i int) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f(1) }()
+	return errors.Join(f(0), <-done)
+}
+
+// Run builds the twins, runs the case in both and compares. An error means that the
+// rig failed, not that there was a difference.
+func (r *Rig) Run(c *Case) (res *Result, err error) {
+	var twins [2]*twin
+	wires := [2]**lab.Wire{&r.a, &r.b}
+	defer func() {
+		for _, t := range twins {
+			if t != nil {
+				err = errors.Join(err, t.close())
+			}
+		}
+	}()
+	names := [2]string{"linux", "shunt"}
+	if err := both(func(i int) (err error) {
+		twins[i], err = newTwin(names[i], wires[i])
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage()}}
+	if r.Shunt != "" && !c.Late {
+		if run.shunt.daemon, err = startDaemon(r.Shunt, run.shunt.dut, c.Hook, r.tier(c)); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.Steps {
+		if err := run.step(i, &c.Steps[i]); err != nil {
+			return nil, fmt.Errorf("step %d of %s: %w", i+1, c.Name, err)
+		}
+		if len(run.res.Differences) > 0 {
+			return run.res, run.checkMemory()
+		}
+	}
+	return run.res, errors.Join(run.finish(), run.checkMemory())
+}
+
+// checkMemory finds out whether the kernel failed to send ICMP messages: its sockets for that are each processor's, shared by all
+// namespaces, and what waits for silent hosts anywhere on the machine fills them.
+func (r *run) checkMemory() error {
+	var counters [2]map[string]uint64
+	if err := both(func(i int) (err error) {
+		counters[i], err = r.twin(i).counters()
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, name := range []string{"Icmp:OutErrors", "Icmp6OutErrors"} {
+		r.res.Starved = r.res.Starved || counters[0][name]+counters[1][name] > 0
+	}
+	return nil
+}
+
+// run is one case under way.
+type run struct {
+	rig          *Rig
+	c            *Case
+	linux, shunt *twin
+	own          *addresses
+	known        map[string]bool // neighbours' MAC addresses that packets have been sent to
+	limits       [2]limits
+	sent         *sent
+	last         status
+	counted      ruleCounters     // what shunt's twin had counted after the last step
+	drifts       map[string]drift // between counters, as far as they are explained
+	before       map[string]drift // the same after the last step
+	messages     [][3]int64       // by how many of limitedMessages' kinds shunt's twin was ahead after each step
+	res          *Result
+}
+
+func (r *run) differ(format string, args ...any) {
+	r.res.Differences = append(r.res.Differences, fmt.Sprintf(format, args...))
+}
+
+func (r *run) twin(i int) *twin { return [2]*twin{r.linux, r.shunt}[i] }
+
+func (r *run) step(n int, s *Step) error {
+	if s.Frozen && r.shunt.daemon != nil {
+		if err := r.shunt.daemon.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			return fmt.Errorf("stopping shunt: %w", err)
+		}
+		defer r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	var said [2]string
+	if err := both(func(i int) (err error) {
+		said[i], err = r.twin(i).apply(s.Commands)
+		return err
+	}); err != nil {
+		return err
+	}
+	if said[0] != said[1] {
+		r.differ("step %d: the commands answered differently:\n  Linux: %s\n  shunt: %s", n+1, said[0], said[1])
+	}
+	if said[0] != "" {
+		r.res.Refused = append(r.res.Refused, said[0])
+	}
+	if err := r.prepare(n, s); err != nil {
+		return err
+	}
+	if err := r.own.learn(r.linux.dut); err != nil {
+		return err
+	}
+	if n == 0 {
+		if err := r.permanent(); err != nil {
+			return err
+		}
+	}
+	var out [2]output
+	if err := both(func(i int) error {
+		for chunk := range slices.Chunk(s.Packets, chunkSize) {
+			if err := r.twin(i).inject(chunk); err != nil {
+				return err
+			}
+			if err := r.twin(i).collect(&out[i], r.rig.Quiet); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	r.res.Packets += len(s.Packets)
+	if diffs := compare(&out[0], &out[1], r.own); len(diffs) > 0 {
+		// A busy machine may deliver late: only what is still different after a longer look counts.
+		if err := both(func(i int) error { return r.twin(i).collect(&out[i], 50*r.rig.Quiet) }); err != nil {
+			return err
+		}
+		for _, d := range compare(&out[0], &out[1], r.own) {
+			r.differ("step %d, %s", n+1, d)
+		}
+	}
+	if s.Frozen && r.shunt.daemon != nil {
+		if err := r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			return fmt.Errorf("letting shunt go on: %w", err)
+		}
+	}
+	if err := r.compareCounters(n + 1); err != nil {
+		return err
+	}
+	return r.judge(n, s, &out)
+}
+
+// prepare starts a late daemon, and waits for one that runs.
+func (r *run) prepare(n int, s *Step) (err error) {
+	if r.rig.Shunt == "" {
+		if !s.Immediate {
+			time.Sleep(r.rig.Bound) // Linux, too, finishes some changes later: IPv6 addresses, carriers
+		}
+		return nil
+	}
+	if r.shunt.daemon == nil {
+		r.shunt.daemon, err = startDaemon(r.rig.Shunt, r.shunt.dut, r.c.Hook, r.rig.tier(r.c))
+		if err != nil {
+			return err
+		}
+	}
+	if s.Immediate || s.Frozen {
+		return nil
+	}
+	r.last, err = r.shunt.daemon.settle(r.rig.Bound)
+	return err
+}
+
+// judge looks at how many packets were fast and in which order they left.
+func (r *run) judge(n int, s *Step, out *[2]output) error {
+	for i := range out {
+		r.limits[i].add(&out[i], r.own)
+	}
+	r.sent.add(s.Packets, &out[0])
+	allowed, err := r.rulesAllow()
+	if err != nil {
+		return err
+	}
+	e := r.c.Slow.expect(s.Packets, &out[0], r.known, allowed)
+	for i := range Ports {
+		for _, f := range out[0][i] {
+			if len(f) >= 6 {
+				r.known[string(f[:6])] = true
+			}
+		}
+	}
+	if r.rig.Shunt == "" {
+		return nil
+	}
+	for _, d := range compareOrder(&out[0], &out[1], func(f []byte) bool { return e.frames[packetOf(f)] }) {
+		r.differ("step %d, %s", n+1, d)
+	}
+	before := r.last
+	now, err := r.shunt.daemon.status()
+	if err != nil {
+		return err
+	}
+	r.last = now
+	r.res.Final = now.String()
+	seen := newCoverage()
+	fast := seen.add(before, now)
+	r.res.Seen.merge(seen)
+	if r.c.Exact && seen.packets["xdp watchdog"]+seen.packets["xdp stale"] == 0 {
+		r.comparePredicted(n, s.Packets, seen)
+	}
+	// A daemon that this machine did not let run turns its programs off by itself.
+	if s.Immediate || s.Frozen || seen.packets["xdp watchdog"]+seen.packets["tc watchdog"] > 0 {
+		return nil
+	}
+	// What met a stale program came before a busy machine let shunt catch up; cases name the reasons that they must see, "fast" among them.
+	must := max(0, len(e.packets)-int(seen.packets["xdp stale"]+seen.packets["tc stale"]))
+	r.res.MustFast += must
+	r.res.WasFast += min(must, fast)
+	if fast < must {
+		return r.nameSlow(n, e.packets)
+	}
+	return nil
+}
+
+// nameSlow asks shunt which packets it should have forwarded and would not.
+func (r *run) nameSlow(n int, packets []Packet) error {
+	for _, p := range packets {
+		if len(r.res.Slow) >= 5 {
+			break
+		}
+		said, err := r.shunt.daemon.explain(p.Port, p.Frame)
+		if err != nil {
+			return err
+		}
+		if !said.Fast {
+			r.res.Slow = append(r.res.Slow, fmt.Sprintf("step %d: %s was left to Linux: %s", n+1, p, said.Reason))
+		}
+	}
+	return nil
+}
+
+func (r *run) finish() error {
+	var tables [2]tables
+	if err := both(func(i int) (err error) {
+		tables[i], err = r.twin(i).tables()
+		return err
+	}); err != nil {
+		return err
+	}
+	r.res.Differences = append(r.res.Differences, compareLimits(r.limits[0], r.limits[1], r.sent)...)
+	r.res.Differences = append(r.res.Differences, compareTables(tables[0], tables[1], r.sent.fromOwn(r.own))...)
+	if r.shunt.daemon == nil {
+		return nil
+	}
+	return r.compareExplain()
+}
+
+// permanent notes the neighbours that never have to be resolved.
+func (r *run) permanent() error {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := r.linux.dut.Netlink().NeighList(0, family)
+		if err != nil {
+			return fmt.Errorf("reading neighbours: %w", err)
+		}
+		for _, n := range list {
+			if n.State&netlink.NUD_PERMANENT != 0 {
+				r.known[string(n.HardwareAddr)] = true
+			}
+		}
+	}
+	return nil
+}
+
+// collect appends what leaves a twin until nothing has for the time quiet; hosts answer meanwhile.
+func (t *twin) collect(out *output, quiet time.Duration) error {
+	answered := map[string]bool{}
+	for {
+		frames, err := t.capture.Take(0, quiet)
+		if err != nil {
+			return err
+		}
+		var replies []Packet
+		for _, f := range frames {
+			port := portOf(f.Port)
+			if noise(f.Data) {
+				continue
+			}
+			out[port] = append(out[port], completed(f))
+			if reply := t.hosts.answer(port, f.Data); reply != nil && !answered[string(f.Data)] {
+				answered[string(f.Data)] = true
+				replies = append(replies, Packet{Port: port, How: WireFrame, Frame: reply})
+			}
+		}
+		if len(replies) == 0 {
+			return nil
+		}
+		if err := t.inject(replies); err != nil {
+			return err
+		}
+	}
+}
+
+// completed is a frame as it would be on a wire: with the checksum that was left to the device.
+func completed(f lab.Frame) []byte {
+	if h, ok := readIP(f.Data); f.PartialChecksum && ok && h.first && h.headerLen >= 20 && (h.proto == 6 || h.proto == 17) {
+		return lab.Edited(f.Data, lab.FixTransportChecksum())
+	}
+	return f.Data
+}
+
+func portOf(p *lab.Port) (port int) {
+	fmt.Sscanf(p.Name, "w%d", &port)
+	return port
+}
+
+// unmount lets go of the BPF file system that a daemon mounted below its runtime directory.
+func unmount(dir string) {
+	for _, pattern := range []string{"*", "*/*"} {
+		paths, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil && info.IsDir() {
+				unix.Unmount(path, unix.MNT_DETACH)
+			}
+		}
+	}
+}
+
+func (r *Result) add(o *Result) {
+	r.Cases += max(1, o.Cases) // a single case's result counts none
+	r.Packets += o.Packets
+	r.MustFast += o.MustFast
+	r.WasFast += o.WasFast
+	r.Explained += o.Explained
+	r.Seen.merge(o.Seen)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command testlog turns the event stream of `go test -json` into what a person wants to read: the output
+// of what failed, one line for each package with its counts, and at the end every skip with its reason.
+//
+// Problem: plain `go test` hides skips, and a suite that skips everything looks like one that passes;
+// `go test -v` shows them among ten thousand lines.
+//
+// Invariant: nothing that failed is left out, and the exit status is 0 only if something passed and
+// nothing failed. A stream that ends in the middle of a package is a failure.
+//
+//	go test -json ./... | testlog
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+func main() {
+	ok, err := follow(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testlog:", err)
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+// event is one line of the stream (go doc test2json).
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of build output
+	Test        string
+	Output      string
+	Elapsed     float64
+	FailedBuild string
+}
+
+// pkg is what is known of a package until it ends.
+type pkg struct {
+	output                  map[string][]string // by test; "" is the package's own
+	passed, failed, skipped int
+}
+
+// summary is the whole stream.
+type summary struct {
+	passed, failed, skipped int
+	reasons                 map[string][]string // reason → tests
+}
+
+// follow reads the stream to its end and tells whether all is well.
+func follow(in io.Reader, out io.Writer) (bool, error) {
+	open := map[string]*pkg{}
+	sum := summary{reasons: map[string][]string{}}
+	bad := false
+	dec := json.NewDecoder(in)
+	for {
+		var e event
+		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return false, fmt.Errorf("reading the events of go test -json: %w", err)
+		}
+		if e.Action == "build-output" || e.Action == "build-fail" {
+			fmt.Fprint(out, e.Output)
+			continue
+		}
+		p := open[e.Package]
+		if p == nil {
+			p = &pkg{output: map[string][]string{}}
+			open[e.Package] = p
+		}
+		switch {
+		case e.Action == "output":
+			p.output[e.Test] = append(p.output[e.Test], e.Output)
+		case e.Test != "":
+			p.end(e, &sum, out)
+		case e.Action == "pass" || e.Action == "fail" || e.Action == "skip":
+			bad = p.close(e, out) || bad
+			delete(open, e.Package)
+		}
+	}
+	for name := range open {
+		fmt.Fprintf(out, "FAIL\t%s\tdid not finish\n", name)
+		bad = true
+	}
+	sum.print(out)
+	return !bad && sum.failed == 0 && sum.passed > 0, nil
+}
+
+// end takes the end of a test; a failed one's output is shown at once.
+func (p *pkg) end(e event, sum *summary, out io.Writer) {
+	switch e.Action {
+	case "pass":
+		p.passed++
+		sum.passed++
+	case "skip":
+		p.skipped++
+		sum.skipped++
+		why := reason(p.output[e.Test])
+		sum.reasons[why] = append(sum.reasons[why], e.Test)
+	case "fail":
+		p.failed++
+		sum.failed++
+		for _, line := range p.output[e.Test] {
+			if !strings.HasPrefix(line, "=== ") {
+				fmt.Fprint(out, line)
+			}
+		}
+	default:
+		return
+	}
+	delete(p.output, e.Test)
+}
+
+// close shows a package's line, and all that is left of its output if it failed; true says that it did.
+func (p *pkg) close(e event, out io.Writer) bool {
+	if e.Action == "skip" { // no test files
+		return false
+	}
+	if e.Action == "pass" {
+		fmt.Fprintf(out, "ok  \t%s\t%.1fs\t%d passed, %d skipped\n", e.Package, e.Elapsed, p.passed, p.skipped)
+		return false
+	}
+	for _, test := range slices.Sorted(maps.Keys(p.output)) { // a panic leaves tests without an end
+		for _, line := range p.output[test] {
+			if !strings.HasPrefix(line, "=== ") && (test != "" || !strings.HasPrefix(line, "FAIL")) {
+				fmt.Fprint(out, line)
+			}
+		}
+	}
+	fmt.Fprintf(out, "FAIL\t%s\t%.1fs\t%d failed, %d passed, %d skipped\n", e.Package, e.Elapsed, p.failed, p.passed, p.skipped)
+	return true
+}
+
+// reason is what a skipped test said last.
+func reason(output []string) string {
+	for _, line := range slices.Backward(output) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "---") || strings.HasPrefix(line, "===") {
+			continue
+		}
+		if _, text, ok := strings.Cut(line, ".go:"); ok { // file.go:12: text
+			_, line, _ = strings.Cut(text, ": ")
+		}
+		return line
+	}
+	return "no reason given"
+}
+
+func (s summary) print(out io.Writer) {
+	for _, why := range slices.Sorted(maps.Keys(s.reasons)) {
+		tests := s.reasons[why]
+		slices.Sort(tests)
+		if n := len(tests); n > 3 {
+			tests = append(tests[:3:3], fmt.Sprintf("and %d more", n-3))
+		}
+		fmt.Fprintf(out, "skipped: %s (%s)\n", why, strings.Join(tests, ", "))
+	}
+	verdict := "PASS"
+	if s.failed > 0 || s.passed == 0 {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", verdict, s.passed, s.failed, s.skipped)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// stream writes events in short: ACTION PACKAGE TEST OUTPUT, separated by bars.
+func stream(lines ...string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		f := strings.Split(l+"|||", "|")
+		b.WriteString(`{"Action":"` + f[0] + `","Package":"` + f[1] + `","Test":"` + f[2] + `","Output":"` + f[3] + `"}` + "\n")
+	}
+	return b.String()
+}
+
+func TestFollow(t *testing.T) {
+	pass := []string{"run|a|T", `output|a|T|=== RUN T\n`, "pass|a|T", "pass|a"}
+	for name, c := range map[string]struct {
+		in      string
+		ok      bool
+		want    []string
+		without []string
+	}{
+		"all pass": {in: stream(pass...), ok: true, want: []string{"ok  \ta\t", "1 passed, 0 skipped", "PASS: 1 passed"}, without: []string{"=== RUN"}},
+		"a failure shows its output": {
+			in:   stream(append(pass, `output|b|F|    f_test.go:3: wanted 1\n`, "fail|b|F", `output|b||FAIL\n`, "fail|b")...),
+			want: []string{"wanted 1", "FAIL\tb", "1 failed", "FAIL: 1 passed"}, without: []string{"FAIL\nFAIL"},
+		},
+		"skips are listed with the reason": {
+			in: stream(append(pass, `output|b|S|    f_test.go:3: no VLAN devices: modprobe\n`, `output|b|S|--- SKIP: S (0.00s)\n`, "skip|b|S", "pass|b")...),
+			ok: true, want: []string{"skipped: no VLAN devices: modprobe (S)"},
+		},
+		"a panic leaves a test without an end": {
+			in:   stream(append(pass, `output|b|P|panic: boom\n`, "fail|b")...),
+			want: []string{"panic: boom", "FAIL\tb"},
+		},
+		"a stream that breaks off":      {in: stream(append(pass, "run|b|T")...), want: []string{"FAIL\tb\tdid not finish"}},
+		"nothing ran":                   {in: "", want: []string{"FAIL: 0 passed"}},
+		"packages without tests do not": {in: stream(append(pass, "skip|c")...), ok: true, without: []string{"\tc\t"}},
+	} {
+		var out strings.Builder
+		ok, err := follow(strings.NewReader(c.in), &out)
+		if err != nil || ok != c.ok {
+			t.Errorf("%s: ok %v, error %v, want ok %v", name, ok, err, c.ok)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s: %q is missing from:\n%s", name, w, out.String())
+			}
+		}
+		for _, w := range c.without {
+			if strings.Contains(out.String(), w) {
+				t.Errorf("%s: %q should not be in:\n%s", name, w, out.String())
+			}
+		}
+	}
+	if _, err := follow(strings.NewReader("not json"), &strings.Builder{}); err == nil {
+		t.Error("a line that is not an event is no error")
+	}
+}
