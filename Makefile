@@ -46,7 +46,8 @@ test-unit: ## run the Go tests; without root those that need it are skipped
 	$(GO) test ./...
 
 # The rig: shunt as built, root, network namespaces. SEED=n repeats, CASE=file runs one saved case.
-RIG = $(GO) test ./test/diff -count=1 -parallel 6 -shunt $(CURDIR)/bin/shunt
+RIG_ARGS = -parallel 6 -shunt $(CURDIR)/bin/shunt
+RIG = $(GO) test ./test/diff -count=1 $(RIG_ARGS)
 CONFIGS ?= 200
 FILTERS ?= 75
 SEED ?= 0
@@ -56,6 +57,9 @@ FUZZ = -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VERSION) $(i
 
 diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, CASE=file
 	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -seed $(SEED) -filters $(FILTERS) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
+
+diff-ci: build # the same as CI runs it: what fails by itself is run once more alone, and the output is only what people read
+	SHOW='^Test(ZCoverage|Generated)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 30m -configs $(CONFIGS) -seed $(SEED) -filters $(FILTERS) $(DIFF_ARGS)
 
 fuzz: build ## the same with new configurations for DURATION=10m, until the first difference [PACKETS=2000] [RECORD=file]
 	$(RIG) -v -timeout 0 -run TestGenerated -duration $(DURATION) $(FUZZ)

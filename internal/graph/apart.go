@@ -99,7 +99,7 @@ func (m *Memo) identities() []ruleset.CounterPlace {
 }
 
 func (k filterKey) class() rules.Class {
-	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets}
+	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets, LocalFirst: k.localFirst}
 	if k.family == model.IP6 {
 		c.Family = ruleset.IP6
 	}

@@ -39,15 +39,15 @@ type filterKey struct {
 	family      model.Family
 	established bool
 	sets        bool // the data path can ask ipsets
+	localFirst  bool // routing asks for the router's own addresses before all else
 }
 
 // filter gives what a network's rules do to a family's packets.
-func (m *Memo) filter(net *model.Network, family model.Family, compile, established, sets bool) *Filter {
+func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 	if m == nil {
 		m = &Memo{}
 	}
 	m.begin(net, compile)
-	key := filterKey{family, established, sets}
 	f := m.filters[key]
 	if f != nil {
 		return f
@@ -56,7 +56,7 @@ func (m *Memo) filter(net *model.Network, family model.Family, compile, establis
 	case f != nil:
 	case !compile:
 		f = newFilter(net.Filter, key)
-		f.name(family)
+		f.name(key.family)
 	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
 		f = m.standIn(key)
 		m.pending = append(m.pending, key)

@@ -13,6 +13,9 @@ import (
 // FR_ACT_* that bpf_fib_lookup evaluates as the kernel's forwarding does: table, goto, nop, blackhole, unreachable, prohibit.
 var liveActions = map[uint8]bool{1: true, 2: true, 3: true, 6: true, 7: true, 8: true}
 
+// localTable is RT_TABLE_LOCAL.
+const localTable = 255
+
 // defaultRules4 is the number of IPv4 rules that the kernel makes by itself: local, main, default.
 const defaultRules4 = 3
 
@@ -25,14 +28,21 @@ type ruleFacts struct {
 	marks  bool            // a rule looks at the mark
 	custom bool            // there are rules beside the kernel's own, or some of those are gone
 	iif    map[string]bool // interfaces that rules name as ingress
+	// localFirst: the router's own addresses are asked for before all else. Never said of IPv6, where what rules ask for is the result of a whole lookup with
+	// less of the packet than forwarding gives it (net/ipv6/netfilter/nft_fib_ipv6.c, xt_addrtype.c: match_lookup_rt6).
+	localFirst bool
 }
 
 func readRules(rules []model.Rule, family model.Family) ruleFacts {
 	f := ruleFacts{iif: map[string]bool{}}
 	own := 0
-	for _, r := range rules {
+	var first *model.Rule
+	for i, r := range rules {
 		if r.Family != family {
 			continue
+		}
+		if first == nil || r.Priority < first.Priority {
+			first = &rules[i]
 		}
 		if r.Default {
 			own++
@@ -49,6 +59,7 @@ func readRules(rules []model.Rule, family model.Family) ruleFacts {
 	if family == model.IP4 && own > 0 && own < defaultRules4 {
 		f.custom = true
 	}
+	f.localFirst = family == model.IP4 && first != nil && first.Default && first.Table == localTable
 	return f
 }
 

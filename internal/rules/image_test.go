@@ -192,7 +192,7 @@ func frameOf(p *rules.Packet) []byte {
 func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool) (programs [2]*rules.Program, images [stages]*image.Image) {
 	t.Helper()
 	for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
-		programs[i] = rules.Flatten(rs, rules.Class{Family: family})
+		programs[i] = rules.Flatten(rs, rules.Class{Family: family, LocalFirst: true})
 		for stage := range image.Stages {
 			im, err := image.Compile(programs[i], devices, image.Options{Stage: stage, CT: ct})
 			if err != nil {

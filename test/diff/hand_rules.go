@@ -127,6 +127,12 @@ func tableSets(web []Packet) []ruleSet {
 		restore("iptables-legacy", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p tcp -m addrtype ! --dst-type LOCAL -m tcp --dport 80 -j DROP", "-A PREROUTING -p icmp -m addrtype --dst-type LOCAL -j DROP", "-A FORWARD -m addrtype --src-type UNICAST", "-A FORWARD -p udp -m addrtype --src-type LOCAL -j DROP"),
 		restore("ip6tables-nft", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p tcp -m addrtype ! --dst-type LOCAL -m tcp --dport 80 -j DROP", "-A FORWARD -m addrtype --src-type LOCAL -j DROP")}, reach)
 	out[len(out)-1].packets = join(web, toRouter(), sources())
+	add("address types elsewhere", "receivers that the table of local addresses has, or that only one ingress has a route to, forwarded by rules that come before", []string{
+		"ip rule add pref 100 lookup local", "ip rule add pref 50 lookup 100", "ip rule del pref 0", "ip route add local 10.5.1.0/24 dev lo", "ip route add 10.5.0.0/16 via 10.0.2.10 table 100",
+		"ip -6 rule add pref 50 iif p0 lookup 100", "ip route add 2001:db8:5::/48 via " + addr6(2, 0, 0x10).String() + " table 100",
+		forwardChain("iptables-legacy", "ACCEPT", "-p udp -m addrtype --dst-type LOCAL -j DROP", "-p icmp -j DROP"),
+		nftFile("add table ip6 t", "add chain ip6 t f { type filter hook forward priority 0; }", "add rule ip6 t f meta l4proto udp fib daddr type unreachable counter drop", "add rule ip6 t f meta l4proto icmpv6 counter drop")}, reach)
+	out[len(out)-1].packets = join(web, udp(0, h0, "10.5.1.1"), udp(0, h0v6, "2001:db8:5::1"))
 	return out
 }
 

@@ -85,21 +85,39 @@ func (r *run) idleStages() (idleStages, error) {
 	return out, nil
 }
 
-// asksAddressTypes says whether rules ask what only Linux can say of a packet: the type of its sender's address, or of the receiver's before the route.
+// asksAddressTypes says whether rules ask what only Linux can say of a packet: the type of its sender's address, or of the receiver's before the route
+// or in IPv6. (Routing rules that come before the local ones make it so behind the route of IPv4 too: cases by hand alone.)
 func asksAddressTypes(rs *ruleset.Ruleset) bool {
 	early := slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool { return c.Base != nil && c.Base.Hook == ruleset.Prerouting })
 	})
 	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		alone := func(f ruleset.Field) bool {
+			return f == ruleset.SrcAddrType || f == ruleset.DstAddrType && (early || t.Family != ruleset.IP4)
+		}
 		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
 			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
-				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool {
-					t, ok := s.(ruleset.Test)
-					return ok && (t.Field == ruleset.SrcAddrType || t.Field == ruleset.DstAddrType && early)
-				})
+				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return slices.ContainsFunc(asked(s), alone) })
 			})
 		})
 	})
+}
+
+// asked are the fields that a step looks at.
+func asked(s ruleset.Step) (out []ruleset.Field) {
+	switch s := s.(type) {
+	case ruleset.Test:
+		return []ruleset.Field{s.Field}
+	case ruleset.AnyTest:
+		for _, t := range s.Of {
+			out = append(out, t.Field)
+		}
+	case ruleset.Lookup:
+		return s.Key
+	case ruleset.VerdictMap:
+		return s.Key
+	}
+	return out
 }
 
 // clearFilters takes all packet filters away.

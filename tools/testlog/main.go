@@ -9,22 +9,43 @@
 // Invariant: nothing that failed is left out, and the exit status is 0 only if something passed and
 // nothing failed. A stream that ends in the middle of a package is a failure.
 //
+// With -failed FILE it also writes what failed, a line each: the package, a tab, and a pattern for -run that
+// names the test (none where the package itself failed: a panic, a time limit). A build that failed is not
+// among them, since it would fail again.
+//
 //	go test -json ./... | testlog
 package main
 
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 func main() {
-	ok, err := follow(os.Stdin, os.Stdout)
+	failed := flag.String("failed", "", "`file` for what failed, a package and a pattern for -run in each line")
+	show := flag.String("show", "", "`pattern` of tests whose output is shown also when they pass")
+	flag.Parse()
+	shown, err := regexp.Compile(*show)
+	ok := false
+	var sum *summary
+	if err == nil {
+		sum = newSummary()
+		if *show != "" {
+			sum.show = shown
+		}
+		ok, err = sum.follow(os.Stdin, os.Stdout)
+	}
+	if err == nil && *failed != "" {
+		err = os.WriteFile(*failed, []byte(strings.Join(sum.again, "")), 0o644)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)
 	}
@@ -47,6 +68,7 @@ type event struct {
 // pkg is what is known of a package until it ends.
 type pkg struct {
 	output                  map[string][]string // by test; "" is the package's own
+	bad                     []string            // the tests that failed
 	passed, failed, skipped int
 }
 
@@ -54,12 +76,15 @@ type pkg struct {
 type summary struct {
 	passed, failed, skipped int
 	reasons                 map[string][]string // reason → tests
+	show                    *regexp.Regexp      // tests whose output is always shown, or nil
+	again                   []string            // what failed: package, tab, pattern, newline
 }
 
+func newSummary() *summary { return &summary{reasons: map[string][]string{}} }
+
 // follow reads the stream to its end and tells whether all is well.
-func follow(in io.Reader, out io.Writer) (bool, error) {
+func (s *summary) follow(in io.Reader, out io.Writer) (bool, error) {
 	open := map[string]*pkg{}
-	sum := summary{reasons: map[string][]string{}}
 	bad := false
 	dec := json.NewDecoder(in)
 	for {
@@ -82,9 +107,9 @@ func follow(in io.Reader, out io.Writer) (bool, error) {
 		case e.Action == "output":
 			p.output[e.Test] = append(p.output[e.Test], e.Output)
 		case e.Test != "":
-			p.end(e, &sum, out)
+			p.end(e, s, out)
 		case e.Action == "pass" || e.Action == "fail" || e.Action == "skip":
-			bad = p.close(e, out) || bad
+			bad = p.close(e, s, out) || bad
 			delete(open, e.Package)
 		}
 	}
@@ -92,8 +117,8 @@ func follow(in io.Reader, out io.Writer) (bool, error) {
 		fmt.Fprintf(out, "FAIL\t%s\tdid not finish\n", name)
 		bad = true
 	}
-	sum.print(out)
-	return !bad && sum.failed == 0 && sum.passed > 0, nil
+	s.print(out)
+	return !bad && s.failed == 0 && s.passed > 0, nil
 }
 
 // end takes the end of a test; a failed one's output is shown at once.
@@ -102,6 +127,9 @@ func (p *pkg) end(e event, sum *summary, out io.Writer) {
 	case "pass":
 		p.passed++
 		sum.passed++
+		if sum.show != nil && sum.show.MatchString(e.Test) {
+			p.tell(e.Test, out)
+		}
 	case "skip":
 		p.skipped++
 		sum.skipped++
@@ -110,25 +138,52 @@ func (p *pkg) end(e event, sum *summary, out io.Writer) {
 	case "fail":
 		p.failed++
 		sum.failed++
-		for _, line := range p.output[e.Test] {
-			if !strings.HasPrefix(line, "=== ") {
-				fmt.Fprint(out, line)
-			}
-		}
+		p.bad = append(p.bad, e.Test)
+		p.tell(e.Test, out)
 	default:
 		return
 	}
 	delete(p.output, e.Test)
 }
 
+// tell shows a test's output.
+func (p *pkg) tell(test string, out io.Writer) {
+	for _, line := range p.output[test] {
+		if !strings.HasPrefix(line, "=== ") {
+			fmt.Fprint(out, line)
+		}
+	}
+}
+
+// patterns name the tests that failed and have no part that did.
+func (p *pkg) patterns() (out []string) {
+	for _, test := range p.bad {
+		if slices.ContainsFunc(p.bad, func(other string) bool { return strings.HasPrefix(other, test+"/") }) {
+			continue
+		}
+		parts := strings.Split(test, "/")
+		for i, part := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		out = append(out, strings.Join(parts, "/"))
+	}
+	return out
+}
+
 // close shows a package's line, and all that is left of its output if it failed; true says that it did.
-func (p *pkg) close(e event, out io.Writer) bool {
+func (p *pkg) close(e event, sum *summary, out io.Writer) bool {
 	if e.Action == "skip" { // no test files
 		return false
 	}
 	if e.Action == "pass" {
 		fmt.Fprintf(out, "ok  \t%s\t%.1fs\t%d passed, %d skipped\n", e.Package, e.Elapsed, p.passed, p.skipped)
 		return false
+	}
+	if len(p.bad) == 0 && e.FailedBuild == "" {
+		sum.again = append(sum.again, e.Package+"\t\n")
+	}
+	for _, pattern := range p.patterns() {
+		sum.again = append(sum.again, e.Package+"\t"+pattern+"\n")
 	}
 	for _, test := range slices.Sorted(maps.Keys(p.output)) { // a panic leaves tests without an end
 		for _, line := range p.output[test] {
@@ -156,7 +211,7 @@ func reason(output []string) string {
 	return "no reason given"
 }
 
-func (s summary) print(out io.Writer) {
+func (s *summary) print(out io.Writer) {
 	for _, why := range slices.Sorted(maps.Keys(s.reasons)) {
 		tests := s.reasons[why]
 		slices.Sort(tests)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -43,7 +44,7 @@ func TestFollow(t *testing.T) {
 		"packages without tests do not": {in: stream(append(pass, "skip|c")...), ok: true, without: []string{"\tc\t"}},
 	} {
 		var out strings.Builder
-		ok, err := follow(strings.NewReader(c.in), &out)
+		ok, err := newSummary().follow(strings.NewReader(c.in), &out)
 		if err != nil || ok != c.ok {
 			t.Errorf("%s: ok %v, error %v, want ok %v", name, ok, err, c.ok)
 		}
@@ -58,7 +59,31 @@ func TestFollow(t *testing.T) {
 			}
 		}
 	}
-	if _, err := follow(strings.NewReader("not json"), &strings.Builder{}); err == nil {
+	if _, err := newSummary().follow(strings.NewReader("not json"), &strings.Builder{}); err == nil {
 		t.Error("a line that is not an event is no error")
+	}
+}
+
+func TestWhatFailedIsNamed(t *testing.T) {
+	in := stream("fail|a|T/x[1]", "fail|a|T", "pass|a|U", "fail|a", "pass|b|V", "pass|b", "run|c|P", "fail|c") +
+		`{"Action":"fail","Package":"d","FailedBuild":"d"}` + "\n"
+	sum := newSummary()
+	if ok, err := sum.follow(strings.NewReader(in), &strings.Builder{}); ok || err != nil {
+		t.Fatalf("ok %v, error %v", ok, err)
+	}
+	if got, want := strings.Join(sum.again, ""), "a\t^T$/^x\\[1\\]$\nc\t\n"; got != want {
+		t.Errorf("named %q, want %q", got, want)
+	}
+}
+
+func TestShow(t *testing.T) {
+	sum := newSummary()
+	sum.show = regexp.MustCompile("^T$")
+	var out strings.Builder
+	if _, err := sum.follow(strings.NewReader(stream(`output|a|T|seen\n`, "pass|a|T", `output|a|U|hidden\n`, "pass|a|U", "pass|a")), &out); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "seen") || strings.Contains(text, "hidden") {
+		t.Errorf("shown:\n%s", text)
 	}
 }

@@ -51,7 +51,7 @@ func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
 	case ruleset.PacketType: // to the host, by the Ethernet header
 		return ruleset.Num(0), true
 	case ruleset.DstAddrType: // before the route a packet may yet be for the host; that of a sender (ruleset.SrcAddrType) is never sure, see accept_local
-		return unicast, at.routed()
+		return unicast, at.routed() && l.pr.Class.LocalFirst
 	}
 	return ruleset.Value{}, false
 }
