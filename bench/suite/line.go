@@ -280,6 +280,21 @@ func (l *Lane) Check(before [reason.Count]uint64) error {
 	return nil
 }
 
+// Undisturbed makes sure that no packet since a reading of the counters met a fast path that had turned itself off: a daemon that the
+// machine held up, or a change that it had yet to take in, is no property of the variant.
+func (l *Lane) Undisturbed(before [reason.Count]uint64) error {
+	after, err := l.Counters()
+	if err != nil {
+		return err
+	}
+	for i := range after {
+		if n := after[i] - before[i]; n > 0 && reason.Code(i).Describe().Class == reason.State {
+			return Spoiled(fmt.Sprintf("%d packets were left to Linux by %s", n, reason.Code(i)))
+		}
+	}
+	return nil
+}
+
 // Why says in words why packets since a reading of the counters were not fast.
 func (l *Lane) Why(before [reason.Count]uint64) string {
 	after, err := l.Counters()
