@@ -58,7 +58,7 @@ FUZZ = -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VERSION) $(i
 diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, CASE=file
 	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -seed $(SEED) -filters $(FILTERS) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
 
-diff-ci: build # the same as CI runs it: what fails by itself is run once more alone, and the output is only what people read
+diff-ci: build ## the same as CI runs it: what fails is run once more alone, and the output is only what people read
 	SHOW='^Test(ZCoverage|Generated)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 30m -configs $(CONFIGS) -seed $(SEED) -filters $(FILTERS) $(DIFF_ARGS)
 
 fuzz: build ## the same with new configurations for DURATION=10m, until the first difference [PACKETS=2000] [RECORD=file]
@@ -129,4 +129,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-page bench-peers install deb uninstall
