@@ -86,6 +86,7 @@ always_inline int pipeline(struct packet *p)
 	else
 		return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
 	NODE(rules_begin(p));
+	NODE(rules_front(p));
 	r = node_rules(p, RULES_RAW);
 	if (r == NEXT && tracked(p) && !rules_untracked(p)) {
 		ct = find_conn(p, &r);

@@ -273,6 +273,17 @@ always_inline int rules_begin(struct packet *p)
 	return rule_transport(p, w);
 }
 
+/* Leave the packets of changed rules to Linux until the images know those. */
+always_inline int rules_front(struct packet *p)
+{
+	__u64 base;
+
+	if (!rules_on() || !rules_of_family(p))
+		return NEXT;
+	base = live.rules[SHUNT_RULE_STAGES + (p->is6 != 0)];
+	return base && rule_run(p->rules, base) != RULE_ACCEPT ? SHUNT_R_NETFILTER_RULE : NEXT;
+}
+
 always_inline int rule_stage(struct packet *p, __u32 stage)
 {
 	__u64 base;

@@ -240,7 +240,7 @@ type XDPShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [6]uint64
+	Rules     [8]uint64
 }
 
 type XDPShuntNeighUse struct {

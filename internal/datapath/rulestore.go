@@ -39,8 +39,8 @@ type ruleStore struct {
 	counts *ebpf.Map
 	maps   uint32 // how often the maps were replaced
 	shapes [ruleStages]image.Shape
-	now    [ruleStages]*image.Image
-	at     [ruleStages]room
+	now    [ruleImages]*image.Image
+	at     [ruleImages]room
 	rooms  []room // in use and not yet free again, in the order of their offsets
 	slots  counterSlots
 	grace  grace
@@ -48,7 +48,18 @@ type ruleStore struct {
 	clock  func() time.Time
 }
 
-const ruleStages = 6
+// Images by stage and family, and behind them what is asked before each family's.
+const (
+	ruleStages = 6
+	ruleImages = ruleStages + 2
+)
+
+// all are the images of a plan as the data path counts them (SHUNT_RULE_STAGES, SHUNT_RULE_FRONTS).
+func allImages(want *synth.Rules) (out [ruleImages]*image.Image) {
+	copy(out[:], want.Images[:])
+	copy(out[ruleStages:], want.Fronts[:])
+	return out
+}
 
 // room is a part of the array.
 type room struct {
@@ -87,7 +98,7 @@ func (s *ruleStore) open(o *objects, size, slots int) error {
 	memory.WriteAt(head[:], 0) //nolint: the offset is inside by construction
 	s.data, s.memory, s.size, s.counts, s.slots.limit = data, memory, size, counts, slots
 	s.maps++
-	s.rooms, s.at, s.now = nil, [ruleStages]room{}, [ruleStages]*image.Image{}
+	s.rooms, s.at, s.now = nil, [ruleImages]room{}, [ruleImages]*image.Image{}
 	o.maps[rulesMap], o.maps[countMap] = data, counts
 	return nil
 }
@@ -96,12 +107,14 @@ func (s *ruleStore) open(o *objects, size, slots int) error {
 func (d *Datapath) prepareRules(want *synth.Rules) error {
 	s := &d.rules
 	need := ruleHead
-	for i, im := range want.Images {
+	for i, im := range allImages(want) {
 		if im == nil {
 			continue
 		}
 		need += len(im.Bytes) + ruleHead
-		s.shapes[i] = s.shapes[i].Or(im.Shape)
+		if i < ruleStages { // a front asks for nothing that these do not
+			s.shapes[i] = s.shapes[i].Or(im.Shape)
+		}
 	}
 	d.findSets(want.Images[:])
 	s.slots.want(want, s.clock())
@@ -142,7 +155,7 @@ func (d *Datapath) growRules(size, slots int) error {
 		s.data.Close()
 		s.counts.Close()
 	}
-	for i := range ruleStages {
+	for i := range ruleImages {
 		d.store(offRules+8*int64(i), 0)
 	}
 	return s.open(d.objects, size, slots)
@@ -151,8 +164,9 @@ func (d *Datapath) growRules(size, slots int) error {
 // installRules puts a plan's images in force. Programs with their shape are in place, or everything goes to Linux until they are.
 func (d *Datapath) installRules(want *synth.Rules) error {
 	s := &d.rules
+	images := allImages(want)
 	changed := 0
-	for i, im := range want.Images {
+	for i, im := range images {
 		if im != s.now[i] {
 			changed++
 		}
@@ -160,7 +174,7 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 	if changed > 1 { // a packet must not meet one stage of the old rules and another of the new ones
 		d.store(offStale, 1)
 	}
-	for i, im := range want.Images {
+	for i, im := range images {
 		if im == s.now[i] {
 			continue
 		}

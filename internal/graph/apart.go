@@ -11,8 +11,8 @@ import (
 	"github.com/shuntnet/shunt/internal/rules/image"
 )
 
-// Compilation is the part of a Build that was left out since it takes long: the filters of a large rule set. Until it is done and taken in, that rule set
-// leaves all packets of its families to Linux.
+// Compilation is the part of a Build that was left out since it takes long: the filters of a large rule set. Until it is done and taken in, the packets that changed rules
+// concern are left to Linux, where that can be told by the rules that were compiled before; else all packets of its families.
 type Compilation struct {
 	rules   *ruleset.Ruleset
 	devices []rules.Device
@@ -37,13 +37,22 @@ func (m *Memo) Compilation() *Compilation {
 	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before}
 }
 
-// Take takes in what Run made, for the next Build; false if it is of no use any more, since the rules or the devices are others.
+// Take takes in what Run made, for the next Build; false if it is of no use any more, since the devices are others, or since the rules are and none of them are left out.
+// Of rules that changed meanwhile it is what the next filter starts from, so that a stream of changes does not keep the images of long ago.
 func (m *Memo) Take(c *Compilation) bool {
-	if m.of != c.rules || !slices.Equal(m.devices, c.devices) {
+	if !m.compiled || !slices.Equal(m.devices, c.devices) || m.of != c.rules && len(m.pending) == 0 {
 		return false
 	}
+	if !m.kept { // what is from before is for other devices
+		m.before, m.kept = map[filterKey]*Filter{}, true
+	}
 	for key, f := range c.filters {
-		m.filters[key] = f
+		if m.of == c.rules {
+			m.filters[key] = f
+		} else {
+			m.before[key] = f
+			delete(m.filters, key)
+		}
 		m.pending = slices.DeleteFunc(m.pending, func(k filterKey) bool { return k == key })
 	}
 	return true
@@ -57,6 +66,35 @@ func (m *Memo) keep(key filterKey) *Filter {
 	}
 	f := *old
 	f.Places = m.identities()
+	return &f
+}
+
+// maxChanged is how many rules may have changed for the others to go on being evaluated.
+const maxChanged = 64
+
+// front is the filter from before with the packets of changed rules left to Linux; nil where more changed than that.
+func (m *Memo) front(key filterKey) *Filter {
+	old := m.before[key]
+	if old == nil || !m.kept || m.of == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
+		return nil
+	}
+	changed, ok := rules.Changed(old.Program.Rules(), routedOnly(m.of), key.class().Family, maxChanged)
+	if !ok {
+		return nil
+	}
+	var shape image.Shape
+	for _, im := range old.Images {
+		if im != nil {
+			shape = shape.Or(im.Shape)
+		}
+	}
+	im, err := image.Front(changed, key.class(), m.devices, shape)
+	if err != nil {
+		return nil
+	}
+	f := *old
+	f.Front = im
+	f.Slow = append(slices.Clip(old.Slow), because(routedHooks[key.family]["forward"], "what %d changed rules may concern: they are being compiled", len(changed)))
 	return &f
 }
 

@@ -78,11 +78,14 @@ func TestClosedUntilCompiled(t *testing.T) {
 	}
 }
 
-// What was compiled of rules or for devices that are others by now must not be taken.
+// What was compiled of rules or for devices that are others by now must not be in force.
 func TestCompiledTooLate(t *testing.T) {
-	for what, change := range map[string]func(*model.Network){
-		"another rule set": func(n *model.Network) { n.Filter = manyRules(100, false).Filter },
-		"another device":   func(n *model.Network) { n.Links = append(slices.Clip(n.Links), card(77, "new")) },
+	for what, c := range map[string]struct {
+		change func(*model.Network)
+		taken  bool // to start from
+	}{
+		"another rule set": {func(n *model.Network) { n.Filter = manyRules(100, false).Filter }, true},
+		"another device":   {func(n *model.Network) { n.Links = append(slices.Clip(n.Links), card(77, "new")) }, false},
 	} {
 		pol := apartPolicy(50)
 		net := manyRules(100, true)
@@ -90,10 +93,14 @@ func TestCompiledTooLate(t *testing.T) {
 		work := pol.Memo.Compilation()
 		work.Run()
 		later := *net
-		change(&later)
+		c.change(&later)
 		Build(&later, pol)
-		if pol.Memo.Take(work) {
-			t.Errorf("%s: a compilation from before was taken", what)
+		if pol.Memo.Take(work) != c.taken {
+			t.Errorf("%s: a compilation from before was taken: %v", what, !c.taken)
+		}
+		packet := rules.Packet{TTL: 9, Src: netip.MustParseAddr("1.1.1.1"), Dst: netip.MustParseAddr("2.2.2.2")}
+		if res := Build(&later, pol).Filter4.Program.Run(packet); res.Outcome != rules.IsSlow {
+			t.Errorf("%s: a packet meets %+v before its rules are compiled", what, res)
 		}
 		next := pol.Memo.Compilation()
 		if next == nil {

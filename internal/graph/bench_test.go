@@ -4,6 +4,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/model"
@@ -69,5 +70,26 @@ func BenchmarkRuleAdded(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Until it is compiled, the packets of the changed rule alone are Linux's: that much has to be known a millisecond after the command.
+func BenchmarkRuleFront(b *testing.B) {
+	pol := apartPolicy(1000)
+	net := manyRules(10_000, false)
+	Build(net, pol)
+	work := pol.Memo.Compilation()
+	work.Run()
+	pol.Memo.Take(work)
+	Build(net, pol)
+	for i := 0; b.Loop(); i++ {
+		next, rs := *net, *net.Filter
+		rs.Tables = slices.Clone(rs.Tables)
+		rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
+		rs.Tables[0].Chains[0].Rules = []ruleset.Rule{{Handle: uint64(1 + i), Number: 1, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(5))}}, ruleset.Verdict{Code: ruleset.Drop}}}}
+		next.Filter = &rs
+		if g := Build(&next, pol); g.Filter4.Front == nil {
+			b.Fatal("the rules are not in front")
+		}
 	}
 }

@@ -25,6 +25,8 @@ type Filter struct {
 	Images  [image.Stages]*image.Image `json:"-"`
 	Places  []ruleset.CounterPlace     `json:"-"`
 	Problem string                     `json:"problem,omitempty"` // why there are no images
+	// Front leaves packets to Linux before all images: those that rules concern which changed since the images were made (apart.go).
+	Front *image.Image `json:"-"`
 
 	mark      bool // a rule changes the mark
 	routeMark bool // and one before the route does

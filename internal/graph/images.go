@@ -58,7 +58,9 @@ func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 		f = newFilter(net.Filter, key)
 		f.name(key.family)
 	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
-		f = m.standIn(key)
+		if f = m.front(key); f == nil {
+			f = m.standIn(key)
+		}
 		m.pending = append(m.pending, key)
 	default:
 		f = compiled(net.Filter, key, m.devices, m.before[key])

@@ -4,6 +4,7 @@ package rules
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -14,48 +15,125 @@ func Same(a, b *ruleset.Ruleset, family ruleset.Family) bool {
 	if a == b {
 		return true
 	}
+	changed, ok := compare(a, b, family, 0)
+	return ok && len(changed) == 0
+}
+
+// Changed gives the rules that tell two rule sets apart for forwarded packets of a family, those that came and those that went: a packet that does not
+// satisfy what these ask before they do anything meets the same in both, and counts in counters of the same numbers. False where there are more
+// than limit, or where something else differs too.
+func Changed(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset.Rule, bool) {
+	return compare(a, b, family, limit)
+}
+
+// comparison is of two rule sets that share what is equal in them.
+type comparison struct {
+	x, y    *index
+	seen    map[*ruleset.Chain]bool // those of y that were compared
+	limit   int
+	changed []ruleset.Rule
+}
+
+func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset.Rule, bool) {
 	if a == nil || b == nil || !shared(a.Sets, b.Sets) || len(a.Counters) > len(b.Counters) {
-		return false
+		return nil, false
 	}
-	x, y := newIndex(a), newIndex(b)
-	before, now := x.path(family), y.path(family)
+	c := comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit}
+	before, now := c.x.path(family), c.y.path(family)
 	if len(before) != len(now) {
-		return false
+		return nil, false
 	}
-	seen := map[*ruleset.Chain]bool{}
 	for i := range now {
 		p, q := &before[i], &now[i]
 		if p.place != q.place || p.slow != q.slow || p.table.Name != q.table.Name || p.table.Dialect != q.table.Dialect || p.table.Family != q.table.Family ||
-			!reflect.DeepEqual(p.chain.Base, q.chain.Base) || !x.sameBelow(y, p.table, q.table, p.chain, q.chain, seen) {
-			return false
+			!reflect.DeepEqual(p.chain.Base, q.chain.Base) || !c.below(p.table, q.table, p.chain, q.chain) {
+			return nil, false
 		}
 	}
-	return true
+	return c.changed, true
 }
 
-// sameBelow compares two chains and all that they lead to. seen are those of y that were compared.
-func (ix *index) sameBelow(y *index, s, t *ruleset.Table, c, d *ruleset.Chain, seen map[*ruleset.Chain]bool) bool {
-	if seen[d] {
+// below compares two chains and all that the rules lead to that they have in common.
+func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
+	if c.seen[now] {
 		return true
 	}
-	seen[d] = true
-	if c.Name != d.Name || !shared(c.Rules, d.Rules) {
+	c.seen[now] = true
+	if was.Name != now.Name {
 		return false
 	}
+	common := now
+	if !shared(was.Rules, now.Rules) {
+		both, ok := c.rules(was.Rules, now.Rules)
+		if !ok {
+			return false
+		}
+		common = &ruleset.Chain{Rules: both}
+	}
 	same := true
-	y.eachVerdict(d, func(v ruleset.Verdict) {
+	c.y.eachVerdict(common, func(v ruleset.Verdict) {
 		if !same || v.Code != ruleset.Jump && v.Code != ruleset.Goto {
 			return
 		}
-		next, was := y.chains[t][v.Chain], ix.chains[s][v.Chain]
-		if next == nil || was == nil {
-			same = next == was
+		to, from := c.y.chains[t][v.Chain], c.x.chains[s][v.Chain]
+		if to == nil || from == nil {
+			same = to == from
 			return
 		}
-		same = ix.sameBelow(y, s, t, was, next, seen)
+		same = c.below(s, t, from, to)
 	})
 	return same
 }
+
+// rules notes those that only one of two lists has and gives the others, which have to be in the same order in both.
+func (c *comparison) rules(was, now []ruleset.Rule) (both []ruleset.Rule, ok bool) {
+	if c.limit == 0 {
+		return nil, false
+	}
+	j := 0
+	for i := range now {
+		at := j
+		for at < len(was) && at-j <= c.limit && !sameRule(&was[at], &now[i]) {
+			at++
+		}
+		if at < len(was) && sameRule(&was[at], &now[i]) {
+			c.changed = append(c.changed, was[j:at]...)
+			both, j = append(both, now[i]), at+1
+		} else {
+			c.changed = append(c.changed, now[i])
+		}
+		if len(c.changed) > c.limit {
+			return nil, false
+		}
+	}
+	c.changed = append(c.changed, was[j:]...)
+	return both, len(c.changed) <= c.limit
+}
+
+// sameRule says whether two rules are one, wherever in their chains they are.
+func sameRule(a, b *ruleset.Rule) bool {
+	return a.Handle == b.Handle && len(a.Steps) > 0 && shared(a.Steps, b.Steps)
+}
+
+// Asked is what a rule asks before it does anything else, as far as it is about what no rule changes and every packet shows: its frame's way in, its addresses, protocol
+// and ports. A packet that the rule does anything to satisfies all of it.
+func Asked(r *ruleset.Rule) (out []ruleset.Step) {
+	for _, s := range r.Steps {
+		switch s := s.(type) {
+		case ruleset.Test:
+			if slices.Contains(lasting, s.Field) {
+				out = append(out, s)
+			}
+		case ruleset.AnyTest, ruleset.Lookup:
+		default:
+			return out
+		}
+	}
+	return out
+}
+
+var lasting = []ruleset.Field{ruleset.IP4Src, ruleset.IP4Dst, ruleset.IP6Src, ruleset.IP6Dst, ruleset.L4Proto, ruleset.SPort, ruleset.DPort,
+	ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType}
 
 // shared says whether two slices are one.
 func shared[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }

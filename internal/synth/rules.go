@@ -13,6 +13,7 @@ type Rules struct {
 	// Images by RuleStage; nil for a stage without rules. Equal rules should give the same pointer: the data path installs an image when the
 	// pointer differs from the one in force.
 	Images [2 * image.Stages]*image.Image
+	Fronts [2]*image.Image        // asked before all images of IPv4, of IPv6; they have no counters
 	Places []ruleset.CounterPlace // by ruleset.CounterID: what Image.Counters speak of
 }
 
@@ -26,14 +27,15 @@ func RuleStage(family ruleset.Family, stage image.Stage) int {
 
 // images takes what the graph compiled. Both families speak of counters of one rule set.
 func images(g *graph.Graph) (out Rules) {
-	for _, f := range []*graph.Filter{g.Filter4, g.Filter6} {
+	for family, f := range []*graph.Filter{g.Filter4, g.Filter6} {
 		if f == nil || f.Problem != "" {
 			continue
 		}
 		for stage, im := range f.Images {
 			out.Images[RuleStage(f.Program.Class.Family, image.Stage(stage))] = im
 		}
-		if f.Places != nil {
+		out.Fronts[family] = f.Front
+		if len(f.Places) > len(out.Places) { // of filters of different age the longer list goes on where the other ends
 			out.Places = f.Places
 		}
 	}

@@ -161,7 +161,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules()), longRules(), changingRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.
@@ -228,6 +228,23 @@ func changingRules() hand {
 	h := hand{name: "rules change at once", loads: true, why: "rules, policies and sets hold from the next packet on", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{step(all, append(to5(gw1, gw1v6), ruleChangesBegin...)...)}}
 	for _, do := range ruleChanges {
 		h.steps = append(h.steps, atOnce(all, do...))
+	}
+	return h
+}
+
+// frontRules changes single rules among very many, which are compiled behind the loop: meanwhile only the packets of the changed ones are left to Linux.
+func frontRules() hand {
+	all := join(some(), services())
+	lines := []string{"add table inet t", "add chain inet t u", "add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f jump u"}
+	for i := range 1100 {
+		lines = append(lines, fmt.Sprintf("add rule inet t f ip saddr 172.20.%d.%d counter drop", i/250, i%250+1))
+	}
+	lines = append(lines, "add rule inet t f tcp dport 80 counter drop", "add rule inet t f counter")
+	h := hand{name: "rules change among many", loads: true, why: "single rules that come and go among very many", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, reach, "fast"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), nftFile(lines...))...)}}
+	for _, do := range []string{"nft insert rule inet t f udp dport 2000 counter drop", "nft add rule inet t u meta l4proto icmp counter drop", "nft add rule inet t u counter ip saddr 10.0.0.0/8 udp dport 53 drop", "nft insert rule inet t u iifname p1 meta mark set 7 counter accept",
+		"nft flush chain inet t u", "nft add rule inet t f meta nfproto ipv6 counter drop", "nft insert rule inet t f ip daddr 10.1.0.0/16 goto u", "nft chain inet t f { policy drop; }"} {
+		h.steps = append(h.steps, atOnce(all, do))
 	}
 	return h
 }

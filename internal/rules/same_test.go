@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	. "github.com/shuntnet/shunt/internal/model/ruleset"
+)
+
+// changeSome gives the rule set after rules came and went in one of its chains, sharing all that did not change.
+func changeSome(t *rapid.T, rs *Ruleset) *Ruleset {
+	out := *rs
+	out.Tables = slices.Clone(rs.Tables)
+	i := rapid.IntRange(0, len(rs.Tables)-1).Draw(t, "table")
+	table := &out.Tables[i]
+	table.Chains = slices.Clone(table.Chains)
+	c := &table.Chains[rapid.IntRange(0, len(table.Chains)-1).Draw(t, "chain")]
+	var changed []Rule
+	for _, r := range c.Rules {
+		if rapid.IntRange(0, 3).Draw(t, "came") == 0 {
+			other := Rule{Handle: 1000 + uint64(len(changed)), Steps: slices.DeleteFunc(slices.Clone(r.Steps), func(s Step) bool {
+				v, ok := s.(Verdict)
+				return ok && v.Chain != "" // no loops
+			})}
+			other.Steps = append(other.Steps, Verdict{Code: rapid.SampledFrom([]Code{Drop, Accept, Return}).Draw(t, "code")})
+			changed = append(changed, other)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "stays") > 0 {
+			changed = append(changed, r)
+		}
+	}
+	c.Rules = changed
+	return &out
+}
+
+// Whoever satisfies nothing that changed rules ask meets the same before and after, counters included.
+func TestChangedRulesConcernWhomTheyAsk(t *testing.T) {
+	alike, concerned := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		a := SomeRuleset(t)
+		if len(a.Tables) == 0 || slices.ContainsFunc(a.Tables, func(t Table) bool { return len(t.Chains) == 0 }) {
+			return
+		}
+		b := changeSome(t, a)
+		for _, family := range []Family{IP4, IP6} {
+			changed, ok := Changed(a, b, family, 64)
+			if !ok {
+				continue
+			}
+			front := &Ruleset{Sets: a.Sets, Tables: []Table{{Family: family, Name: "front", Chains: []Chain{{Name: "c", Base: &Base{Hook: Forward, Policy: Accept, Counter: NoCounter}}}}}}
+			for i := range changed {
+				front.Tables[0].Chains[0].Rules = append(front.Tables[0].Chains[0].Rules, Rule{Number: i + 1, Steps: append(Asked(&changed[i]), Verdict{Code: Drop})})
+			}
+			before, after, ask := NewInterpreter(a), NewInterpreter(b), NewInterpreter(front)
+			for range 20 {
+				p := somePacket(t, family)
+				if ask.Run(p).Outcome == Dropped {
+					concerned++
+					continue
+				}
+				x, y := before.Run(p), after.Run(p)
+				x.By, y.By = Ref{}, Ref{} // rules have other numbers now
+				if !reflect.DeepEqual(x, y) {
+					t.Fatalf("%+v\nmeets %+v\nand then %+v\nthough it concerns none of %+v", p, x, y, changed)
+				}
+				alike++
+			}
+		}
+	})
+	if alike < 100 || concerned < 100 {
+		t.Errorf("%d packets were not concerned, %d were", alike, concerned)
+	}
+}
+
+// A moved rule, another set or another policy is not a changed rule.
+func TestChangedIsOnlyRules(t *testing.T) {
+	drop := func(handle uint64) Rule { return Rule{Handle: handle, Steps: []Step{Verdict{Code: Drop}}} }
+	one, two, three := drop(1), drop(2), drop(3)
+	of := func(policy Code, sets []Set, rules ...Rule) *Ruleset {
+		return &Ruleset{Sets: sets, Tables: []Table{{Family: IP4, Name: "t", Chains: []Chain{{Name: "c", Rules: rules, Base: &Base{Hook: Forward, Policy: policy, Counter: NoCounter}}}}}}
+	}
+	was := of(Accept, nil, one, two)
+	for _, c := range []struct {
+		what  string
+		now   *Ruleset
+		count int // of changed rules; negative where it is not known
+	}{
+		{"the same", of(Accept, nil, one, two), 0},
+		{"one more", of(Accept, nil, one, three, two), 1},
+		{"one less", of(Accept, nil, two), 1},
+		{"one replaced", of(Accept, nil, one, three), 2},
+		{"in another order", of(Accept, nil, two, one), 2},
+		{"equal, but another", of(Accept, nil, one, drop(2)), 2},
+		{"another policy", of(Drop, nil, one, two), -1},
+		{"a set", of(Accept, []Set{{Name: "s"}}, one, two), -1},
+		{"more than the limit", of(Accept, nil, drop(4), drop(5), drop(6), drop(7)), -1},
+	} {
+		changed, ok := Changed(was, c.now, IP4, 4)
+		if ok != (c.count >= 0) || ok && len(changed) != c.count {
+			t.Errorf("%s: %d rules, %v", c.what, len(changed), ok)
+		}
+	}
+}
