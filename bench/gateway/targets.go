@@ -112,7 +112,8 @@ func (p *page) changeTargets() (all []suite.Target) {
 		n          int
 		least, aim float64
 	}{{nft, 100, 1, 0.3}, {nft, e.many, 5, 1}, {legacy, 100, 2, 0.5}, {legacy, e.many, 12, 5}} {
-		all = append(all, suite.AtMost(addedCase(t.d, t.n)+": effect after the command, median of adding and taking away", t.least, t.aim, " ms", both(r, addedCase(t.d, t.n), "effect")))
+		all = append(all, suite.AtMost(addedCase(t.d, t.n)+": last packet treated by the old rules, of adding and taking away", t.least, t.aim, " ms", both(r, addedCase(t.d, t.n), "obeyed")))
+		all = append(all, suite.AtMost(addedCase(t.d, t.n)+": effect after the command, by the fast path itself, median of adding and taking away", t.least, t.aim, " ms", both(r, addedCase(t.d, t.n), "effect")))
 	}
 	for _, d := range []dialect{legacy, nft} {
 		c := restoredCase(d, e.many)
