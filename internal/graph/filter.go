@@ -166,7 +166,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family, b.tracking[family].on, b.policy.Kernel.Sets, policy.localFirst})
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family, b.tracking[family].on, b.policy.Kernel.Sets, policy.localFirst && !b.net.Routes.TOS4})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
 	}

@@ -39,7 +39,7 @@ type filterKey struct {
 	family      model.Family
 	established bool
 	sets        bool // the data path can ask ipsets
-	localFirst  bool // routing asks for the router's own addresses before all else
+	localFirst  bool // routing asks for the router's own addresses before all else, and for no TOS
 }
 
 // filter gives what a network's rules do to a family's packets.

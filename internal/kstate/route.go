@@ -154,6 +154,7 @@ type routeState struct {
 	notable map[routeKey]model.Route
 	copies  map[routeKey]int // how often a notable route was added under the same key
 	custom  bool
+	tos     bool // an IPv4 route asks for the TOS; stays so until the next full read
 	hops    map[uint32]nexthop
 	valid   bool          // deltas may be applied
 	doubt   bool          // a delta could not be decided; the next read starts anew
@@ -165,6 +166,9 @@ type routeState struct {
 // apply adds what a next-hop object says, and enters the route if it needs care.
 func (s *routeState) apply(rt *rawRoute) {
 	s.custom = s.custom || rt.customLocal && rt.Family == model.IP4
+	if rt.key.tos != 0 && rt.Family == model.IP4 && !s.tos {
+		s.tos, s.changed = true, true
+	}
 	if h, ok := s.hops[rt.nexthop]; ok && rt.nexthop != 0 {
 		rt.Multipath = rt.Multipath || h.group
 		rt.Resilient = rt.Resilient || h.resilient
@@ -254,7 +258,7 @@ func (r *Reader) readRoutes(n *model.Network) {
 	n.Routes = model.RouteFacts{
 		Count4: s.count[model.IP4], Count6: s.count[model.IP6],
 		Notable: collapse(s.notable),
-		Custom4: s.custom,
+		Custom4: s.custom, TOS4: s.tos,
 	}
 }
 
@@ -269,7 +273,7 @@ func (r *Reader) readAllRoutes() {
 		s.hops = hops
 	}
 	s.notable, s.copies = map[routeKey]model.Route{}, map[routeKey]int{}
-	s.custom, s.doubt = false, false
+	s.custom, s.tos, s.doubt = false, false, false
 	s.count = map[model.Family]int{}
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		fixed := make([]byte, unix.SizeofRtMsg)

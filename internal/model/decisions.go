@@ -47,6 +47,7 @@ type RouteFacts struct {
 	Count4, Count6 int     // routes of all tables, for status
 	Notable        []Route // routes with a property that the lookup does not honour
 	Custom4        bool    // a local IPv4 route was ever made by hand (net->ipv4.fib_has_custom_local_routes, which is never cleared)
+	TOS4           bool    // some IPv4 route is for packets with a TOS
 	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
 }
 

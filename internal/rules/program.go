@@ -21,8 +21,9 @@ type Class struct {
 	// Established: where connection tracking has seen a packet it belongs to an established connection that is not translated, or has been
 	// kept out of tracking by a rule; others do not come to rules.
 	Established bool
-	// LocalFirst: the way out was found after the table of local addresses had been asked for the receiver, with nothing else asked before. A receiver
-	// with a way out is then one of type unicast, to rules that ask for its type in that table (net/ipv4/fib_frontend.c, inet_addr_type).
+	// LocalFirst: the way out was found after the table of local addresses had been asked for the receiver, with nothing else asked before and for its
+	// address alone, not its TOS. A receiver with a way out is then one of type unicast, to rules that ask for its type in that table
+	// (net/ipv4/fib_frontend.c, inet_addr_type).
 	LocalFirst bool
 	// LiveSets: whoever runs the program can ask the kernel's ipsets (ruleset.Set.Live); without it their rules are slow.
 	LiveSets bool

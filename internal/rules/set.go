@@ -23,7 +23,7 @@ func width(r ruleset.Range) ruleset.Value {
 	return d
 }
 
-// find gives the element that a key is in, nomatch elements included; nil when there is none. Of several it is the most
+// find gives the element that a key is in, nomatch elements included; nil when there is none. Of several it is the first (nf_tables) or the most
 // specific: the smallest range of the first part that differs.
 func find(s *ruleset.Set, key []ruleset.Value) *ruleset.Element {
 	var best *ruleset.Element
@@ -32,6 +32,9 @@ func find(s *ruleset.Set, key []ruleset.Value) *ruleset.Element {
 		if len(e.Key) != len(key) || !covers(e.Key, key) {
 			continue
 		}
+		if s.Dialect == ruleset.NFT {
+			return e
+		}
 		if best == nil || narrower(e.Key, best.Key) {
 			best = e
 		}
@@ -39,11 +42,14 @@ func find(s *ruleset.Set, key []ruleset.Value) *ruleset.Element {
 	return best
 }
 
-// Specific lists the elements of a set, the most specific first: of those that a key is in, the first counts.
-func Specific(s *ruleset.Set) []*ruleset.Element {
+// Precedence lists the elements of a set so that of those that a key is in the first counts.
+func Precedence(s *ruleset.Set) []*ruleset.Element {
 	out := make([]*ruleset.Element, len(s.Elements))
 	for i := range s.Elements {
 		out[i] = &s.Elements[i]
+	}
+	if s.Dialect == ruleset.NFT {
+		return out
 	}
 	slices.SortStableFunc(out, func(a, b *ruleset.Element) int {
 		switch {

@@ -161,7 +161,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.

@@ -354,6 +354,9 @@ const objectCounter = 1
 
 func (m *machine) dynset(e *Dynset) {
 	op := pick([]string{"add", "update", "delete"}, e.Op)
+	if s := m.t.sets[setName{m.rule.Family, m.rule.Table, e.Set}]; s != nil {
+		m.t.out.Sets[s.id].Dynamic = true // its flags need not say so
+	}
 	text := fmt.Sprintf("%s @%s { %s", op, e.Set, m.valueText(m.get(e.Src, 1)))
 	if e.Timeout != 0 {
 		text += fmt.Sprintf(" timeout %ds", e.Timeout/1000)

@@ -48,6 +48,8 @@ func (d *Dump) Apply(changes []Change) (chains map[int]bool, ok bool) {
 		}
 		was := at(ch.Rule.Handle)
 		switch {
+		case fills(ch.Rule) || was >= 0 && fills(c.Rules[was]): // its set is no longer, or was not always, what was read of it
+			return nil, false
 		case ch.Gone != (was >= 0): // gone without having been there, or there already
 			return nil, false
 		case ch.Gone:
@@ -68,6 +70,11 @@ func (d *Dump) Apply(changes []Change) (chains map[int]bool, ok bool) {
 		}
 	}
 	return chains, true
+}
+
+// fills says whether a rule puts elements into a set or takes them out.
+func fills(r *Rule) bool {
+	return slices.ContainsFunc(r.Exprs, func(e Expr) bool { _, is := e.(*Dynset); return is })
 }
 
 // Follow gives the rule set after Apply changed chains of the Dump that it was made of; rules and chains that did not change are shared with the one before, which

@@ -456,19 +456,23 @@ func matchTTL(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 	return []rs.Step{t}, fmt.Sprintf("%s %d", name, n), nil
 }
 
+// matchDevGroup: xt_devgroup takes the difference under the mask, so that bits of the group beyond it do not count.
 func matchDevGroup(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
 	const matchSrc, invertSrc, matchDst, invertDst = 1, 2, 4, 8
 	if rev != 0 {
 		return nil, "", errRevision
 	}
 	flags := i.u32(0)
+	group := func(f rs.Field, at int, not bool) []rs.Step {
+		return masked(f, i.u32(at)&i.u32(at+4), i.u32(at+4), not)
+	}
 	var words []string
 	if flags&matchSrc != 0 {
-		steps = append(steps, masked(rs.IIFGroup, i.u32(4), i.u32(8), flags&invertSrc != 0)...)
+		steps = append(steps, group(rs.IIFGroup, 4, flags&invertSrc != 0)...)
 		words = append(words, bang(flags&invertSrc != 0)+"--src-group "+maskText(i.u32(4), i.u32(8)))
 	}
 	if flags&matchDst != 0 {
-		steps = append(steps, masked(rs.OIFGroup, i.u32(12), i.u32(16), flags&invertDst != 0)...)
+		steps = append(steps, group(rs.OIFGroup, 12, flags&invertDst != 0)...)
 		words = append(words, bang(flags&invertDst != 0)+"--dst-group "+maskText(i.u32(12), i.u32(16)))
 	}
 	return steps, strings.Join(words, " "), nil

@@ -19,7 +19,7 @@ type Set struct {
 	Widths   []int
 	Interval bool // elements can be ranges
 	Timeout  bool // elements can expire
-	Dynamic  bool // rules add or delete elements (nft NFT_SET_EVAL, an xt SET target)
+	Dynamic  bool // rules may add or delete elements (nft NFT_SET_EVAL or dynset, an xt SET target)
 	Verdicts bool // a map whose elements have verdicts
 	Data     bool // a map whose elements have other data
 
@@ -38,9 +38,10 @@ type Set struct {
 // LiveTypes are the types of ipset whose elements programs can look up in the kernel's own tables (bpf/node/ipset.h).
 var LiveTypes = []string{"hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "bitmap:ip", "bitmap:port", "list:set"}
 
-// Element is one element. A key matches when each part lies in its range. Where several match, the most specific one counts: the
-// smallest range of the first part, then of the second, and so on. That is how an ipset with networks looks up (longer prefixes
-// first, ip_set_hash_gen.h), and how nf_tables treats the catch-all element *, which is one with full ranges.
+// Element is one element. A key matches when each part lies in its range. Where several match, one counts. Of an ipset it is the most specific: the
+// smallest range of the first part, then of the second, and so on (longer prefixes first, ip_set_hash_gen.h). Of nf_tables it is the first: elements
+// of a concatenation with intervals may cross, are looked through in the order of their making, and are listed in it (nft_set_pipapo.c); those of
+// other sets are disjoint; and the catch-all element *, one with full ranges, stands behind the others.
 type Element struct {
 	Key     []Range   // one for each part of the key
 	NoMatch bool      // ipset: nomatch, a key whose most specific element this is is not in the set

@@ -247,7 +247,7 @@ func mangled(b bool) uint32 {
 	return 0
 }
 
-// byMap writes the entries of a verdict map, the most specific element first: the first that the packet satisfies decides.
+// byMap writes the entries of a verdict map in the order of their precedence: the first that the packet satisfies decides.
 func (l *lowering) byMap(base entry, list int, e *rules.Entry, elements []choice) {
 	for _, c := range elements {
 		out, never := base.and(c)
@@ -289,7 +289,7 @@ func (l *lowering) byMap(base entry, list int, e *rules.Entry, elements []choice
 	l.out = append(l.out, base)
 }
 
-// lookup writes an entry that asks a set: an entry for each element, the most specific first.
+// lookup writes an entry that asks a set: an entry for each element, in the order of their precedence.
 func (l *lowering) lookup(base entry, next target, not bool, elements []choice) {
 	done := base
 	if done.then == goOn {

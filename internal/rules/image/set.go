@@ -52,8 +52,8 @@ func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
 	if len(s.Elements) > maxNoMatch {
 		return t, false
 	}
-	sorted := rules.Specific(s)
-	for _, e := range slices.Backward(sorted) { // the most specific has the last word
+	sorted := rules.Precedence(s)
+	for _, e := range slices.Backward(sorted) { // the first of those that hold has the last word
 		r := rules.Normal(e.Key, f.Width())
 		if e.NoMatch {
 			t.Ranges = rules.Intersect(t.Ranges, rules.Without(r, f.Width()))
@@ -64,7 +64,7 @@ func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
 	return t, true
 }
 
-// choices writes the elements of a set as conditions, the most specific first; false where that cannot be said.
+// choices writes the elements of a set as conditions, in the order of their precedence; false where that cannot be said.
 func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok bool) {
 	if k.Of != nil {
 		for _, m := range k.Of {
@@ -91,7 +91,7 @@ func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok b
 	if slices.ContainsFunc(k.Key, l.missing) {
 		return nil, true
 	}
-	for _, el := range rules.Specific(s) {
+	for _, el := range rules.Precedence(s) {
 		if len(el.Key) != len(k.Key) {
 			continue
 		}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"fmt"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// edgeRules are rules at the edges of what the kernel does: where an order, a default or an absence is easily taken for granted.
+func edgeRules() []hand {
+	web := join(some(), services())
+	withTOS := join(web, marked(), udp(0, h0, "10.5.1.1", lab.L3(1, 0x10), lab.FixIPChecksum()), udp(0, h0, "10.5.2.1", lab.L3(1, 0x10), lab.FixIPChecksum()), udp(0, h0, "10.5.2.1"))
+	var out []hand
+	add := func(name, why string, packets []Packet, reasons []string, do ...string) {
+		out = append(out, hand{name: "rules edge " + name, why: why, loads: true, slow: Excuse{Rules: true}, reasons: reasons,
+			steps: []handStep{step(packets, append(to5(gw1, gw1v6), do...)...)}})
+	}
+	add("overlapping map", "elements of a concatenation that cross: what was added first counts", web, []string{drop, "fast"}, nftFile(
+		"add table ip t", "add map ip t m { type ipv4_addr . inet_service : verdict; flags interval; }", "add map ip t n { type ipv4_addr . inet_service : verdict; flags interval; }",
+		"add element ip t m { 10.5.0.0/16 . 80 : drop }", "add element ip t m { 10.5.1.0/24 . 0-1999 : accept }",
+		"add element ip t n { 10.5.1.0/24 . 0-1999 : accept }", "add element ip t n { 10.5.0.0/16 . 53 : drop }",
+		"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip daddr . tcp dport vmap @m", "add rule ip t f ip daddr . udp dport vmap @n", "add rule ip t f counter"))
+	add("grown set", "a set that rules fill without a word about it in its flags", join(web, web), []string{reach, "fast"}, "nft add table ip t", "nft add set ip t s { type ipv4_addr; }", nftFile(
+		"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @s tcp dport 80 counter drop", "add rule ip t f udp dport 53 add @s { ip saddr } counter", "add rule ip t f counter"))
+	grown := &out[len(out)-1] // it is left as it has become
+	grown.slow.IP4 = true     // the model of what must be fast takes it for what was read
+	grown.steps = append(grown.steps, atOnce(web, "nft delete rule ip t f handle 4"), step(web), atOnce(web, "nft add rule ip t f udp dport 2000 delete @s { ip saddr }"), step(web))
+	add("device groups", "bits beyond the mask", web, []string{drop, "fast"}, "ip link set p0 group 5", forwardChain("iptables-legacy", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP", "-m devgroup ! --src-group 0x6/0x1 -p tcp -j DROP"),
+		forwardChain("ip6tables-nft", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP"))
+	add("types by tos", "the type of a receiver is asked without the packet's TOS", withTOS, []string{reach, "fast"}, "ip route add local 10.5.1.0/24 dev lo", "ip route add 10.5.1.0/24 tos 0x10 via 10.0.2.10 table local", "ip route add local 10.5.0.0/18 dev lo", "ip route add 10.5.2.0/24 tos 0x10 via 10.0.2.10",
+		forwardChain("iptables-legacy", "ACCEPT", "-p udp -m addrtype --dst-type LOCAL -j DROP"))
+	out[len(out)-1].slow.IP4 = true // and a receiver for one of type unicast
+	add("equal priorities", "what was registered last is called first: a chain of nft beside a legacy table, and two of one table", web, []string{drop, "fast"},
+		nftFile("add table ip t", "add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f tcp dport 80 counter drop", "add table inet t", "add chain inet t f { type filter hook forward priority 5; }", "add chain inet t g { type filter hook forward priority 5; }",
+			"add rule inet t f udp dport 53 counter drop", "add rule inet t g udp dport 53 counter drop"),
+		forwardChain("iptables-legacy", "ACCEPT", "-p tcp -m tcp --dport 80 -j DROP", "-p udp -j ACCEPT"))
+	equal := &out[len(out)-1]
+	for _, do := range []string{"nft add table ip t { flags dormant; }", "nft add table ip t", "nft add table inet t { flags dormant; }", "nft add table inet t", "nft add chain inet t h { type filter hook forward priority 5; policy drop; }", "nft delete chain inet t h"} {
+		equal.steps = append(equal.steps, atOnce(web, do))
+	}
+	add("chains", "gotos past the end, returns at the top, seventeen calls", web, []string{drop, "fast"}, nftFile("add table inet t", "add chain inet t a", "add chain inet t b", "add chain inet t c", "add chain inet t f { type filter hook forward priority 0; policy drop; }", "add chain inet t late { type filter hook forward priority 10; }",
+		"add rule inet t a udp dport 53 counter goto b", "add rule inet t a counter return", "add rule inet t b counter goto c", "add rule inet t b counter drop", "add rule inet t c meta l4proto udp counter return", "add rule inet t c counter accept",
+		"add rule inet t f tcp dport 80 counter goto a", "add rule inet t f udp dport 53 jump a", "add rule inet t f udp dport vmap { 53 : return, 80 : goto c, 2000 : jump b, * : continue }", "add rule inet t f counter accept", "add rule inet t late counter"),
+		deep("iptables-legacy", 20), deep("ip6tables-nft", 14))
+	return out
+}
+
+// deep is a rule that drops behind so many calls; the chain before each returns to a rule that counts.
+func deep(tool string, n int) string {
+	chains, rules := ":FORWARD ACCEPT [0:0]", []string{"-A FORWARD -p tcp -m tcp --dport 80 -j c1", "-A FORWARD -p tcp"}
+	for i := 1; i <= n; i++ {
+		chains += fmt.Sprintf("; :c%d - [0:0]", i)
+		if i < n {
+			rules = append(rules, fmt.Sprintf("-A c%d -p tcp -m tcp --sport 53 -j RETURN", i), fmt.Sprintf("-A c%d -j c%d", i, i+1))
+		}
+	}
+	return restore(tool, "filter", chains, append(rules, fmt.Sprintf("-A c%d -p tcp -m tcp --sport 1000 -j DROP", n))...)
+}
