@@ -10,8 +10,9 @@
 // nothing failed. A stream that ends in the middle of a package is a failure.
 //
 // With -failed FILE it also writes what failed, a line each: the package, a tab, and a pattern for -run that
-// names the test (none where the package itself failed: a panic, a time limit). A build that failed is not
-// among them, since it would fail again.
+// names the test. The pattern is empty, for the whole package, where the package itself failed or did not come to
+// its end (a panic, a time limit): the tests behind that have not run. Nothing is written where running again would
+// prove nothing: a build failed, or the stream broke off.
 //
 //	go test -json ./... | testlog
 package main
@@ -44,7 +45,7 @@ func main() {
 		ok, err = sum.follow(os.Stdin, os.Stdout)
 	}
 	if err == nil && *failed != "" {
-		err = os.WriteFile(*failed, []byte(strings.Join(sum.again, "")), 0o644)
+		err = os.WriteFile(*failed, []byte(sum.runAgain()), 0o644)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testlog:", err)
@@ -69,6 +70,7 @@ type event struct {
 type pkg struct {
 	output                  map[string][]string // by test; "" is the package's own
 	bad                     []string            // the tests that failed
+	ended                   bool                // the test program said its result, so all tests ran
 	passed, failed, skipped int
 }
 
@@ -78,6 +80,7 @@ type summary struct {
 	reasons                 map[string][]string // reason → tests
 	show                    *regexp.Regexp      // tests whose output is always shown, or nil
 	again                   []string            // what failed: package, tab, pattern, newline
+	final                   bool                // something failed that need not be run again
 }
 
 func newSummary() *summary { return &summary{reasons: map[string][]string{}} }
@@ -106,6 +109,7 @@ func (s *summary) follow(in io.Reader, out io.Writer) (bool, error) {
 		switch {
 		case e.Action == "output":
 			p.output[e.Test] = append(p.output[e.Test], e.Output)
+			p.ended = p.ended || e.Test == "" && (e.Output == "FAIL\n" || e.Output == "PASS\n")
 		case e.Test != "":
 			p.end(e, s, out)
 		case e.Action == "pass" || e.Action == "fail" || e.Action == "skip":
@@ -115,7 +119,7 @@ func (s *summary) follow(in io.Reader, out io.Writer) (bool, error) {
 	}
 	for name := range open {
 		fmt.Fprintf(out, "FAIL\t%s\tdid not finish\n", name)
-		bad = true
+		bad, s.final = true, true
 	}
 	s.print(out)
 	return !bad && s.failed == 0 && s.passed > 0, nil
@@ -179,11 +183,15 @@ func (p *pkg) close(e event, sum *summary, out io.Writer) bool {
 		fmt.Fprintf(out, "ok  \t%s\t%.1fs\t%d passed, %d skipped\n", e.Package, e.Elapsed, p.passed, p.skipped)
 		return false
 	}
-	if len(p.bad) == 0 && e.FailedBuild == "" {
+	switch {
+	case e.FailedBuild != "":
+		sum.final = true
+	case len(p.bad) == 0 || !p.ended:
 		sum.again = append(sum.again, e.Package+"\t\n")
-	}
-	for _, pattern := range p.patterns() {
-		sum.again = append(sum.again, e.Package+"\t"+pattern+"\n")
+	default:
+		for _, pattern := range p.patterns() {
+			sum.again = append(sum.again, e.Package+"\t"+pattern+"\n")
+		}
 	}
 	for _, test := range slices.Sorted(maps.Keys(p.output)) { // a panic leaves tests without an end
 		for _, line := range p.output[test] {
@@ -194,6 +202,14 @@ func (p *pkg) close(e event, sum *summary, out io.Writer) bool {
 	}
 	fmt.Fprintf(out, "FAIL\t%s\t%.1fs\t%d failed, %d passed, %d skipped\n", e.Package, e.Elapsed, p.failed, p.passed, p.skipped)
 	return true
+}
+
+// runAgain is what to run again to see whether it fails again, a line each.
+func (s *summary) runAgain() string {
+	if s.final {
+		return ""
+	}
+	return strings.Join(s.again, "")
 }
 
 // reason is what a skipped test said last.

@@ -64,15 +64,26 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// What is run again, and what no second run can excuse: without the first a test behind a panic would never have run, without the second a
+// build that fails would pass beside a test that passes when run again.
 func TestWhatFailedIsNamed(t *testing.T) {
-	in := stream("fail|a|T/x[1]", "fail|a|T", "pass|a|U", "fail|a", "pass|b|V", "pass|b", "run|c|P", "fail|c") +
-		`{"Action":"fail","Package":"d","FailedBuild":"d"}` + "\n"
-	sum := newSummary()
-	if ok, err := sum.follow(strings.NewReader(in), &strings.Builder{}); ok || err != nil {
-		t.Fatalf("ok %v, error %v", ok, err)
-	}
-	if got, want := strings.Join(sum.again, ""), "a\t^T$/^x\\[1\\]$\nc\t\n"; got != want {
-		t.Errorf("named %q, want %q", got, want)
+	test := []string{"fail|a|T/x[1]", "fail|a|T", "pass|a|U", `output|a||FAIL\n`, "fail|a"}
+	for name, c := range map[string]struct{ in, want string }{
+		"a part of a test":   {stream(test...), "a\t^T$/^x\\[1\\]$\n"},
+		"two tests":          {stream("fail|a|T", "fail|a|U", `output|a||FAIL\n`, "fail|a"), "a\t^T$\na\t^U$\n"},
+		"a panic":            {stream("pass|a|S", "fail|a|T", `output|a|T|panic: boom\n`, "fail|a"), "a\t\n"},
+		"no test's end":      {stream("run|a|T", "fail|a"), "a\t\n"},
+		"the package itself": {stream("pass|a|T", `output|a||PASS\n`, "fail|a"), "a\t\n"},
+		"also a build":       {stream(test...) + `{"Action":"fail","Package":"d","FailedBuild":"d"}` + "\n", ""},
+		"also no end":        {stream(append(test, "run|b|T")...), ""},
+	} {
+		sum := newSummary()
+		if ok, err := sum.follow(strings.NewReader(c.in), &strings.Builder{}); ok || err != nil {
+			t.Fatalf("%s: ok %v, error %v", name, ok, err)
+		}
+		if got := sum.runAgain(); got != c.want {
+			t.Errorf("%s: named %q, want %q", name, got, c.want)
+		}
 	}
 }
 
