@@ -196,14 +196,17 @@ func (l *Lane) measure(w Work, streams ...Stream) (s lab.Sample, err error) {
 }
 
 // Retry repeats what was spoiled.
-func (l *Lane) Retry(once func() error) (err error) {
-	for range l.Bench.Size.attempts {
+func (l *Lane) Retry(once func() error) error { return l.Bench.Retry(l.Variant, once) }
+
+// Retry repeats what was spoiled for a variant.
+func (b *Bench) Retry(variant string, once func() error) (err error) {
+	for range b.Size.attempts {
 		if err = once(); err == nil || !errors.As(err, new(Spoiled)) {
 			return err
 		}
-		l.Bench.Say("%s: measuring again: %v", l.Variant, err)
-		l.Bench.repeated++
-		time.Sleep(l.Bench.Size.Warm)
+		b.Say("%s: measuring again: %v", variant, err)
+		b.repeated++
+		time.Sleep(b.Size.Warm)
 	}
 	return err
 }
