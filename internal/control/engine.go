@@ -65,8 +65,9 @@ type Engine struct {
 	failed map[graph.Attachment]refusal
 	memo   graph.Memo
 
-	compiled  chan *graph.Compilation // from the goroutine that compiles
+	compiled  chan compiled // from the goroutine that compiles
 	compiling bool
+	compileAt time.Time // not before, if it is not urgent
 	compilers sync.WaitGroup
 
 	tally  *tally.Tally
@@ -120,7 +121,7 @@ func New(o Options) *Engine {
 	if o.Watchdog == 0 {
 		o.Watchdog = WatchdogLimit
 	}
-	e := &Engine{opts: o, log: o.Log, calls: make(chan func(), 16), ready: make(chan struct{}), ended: make(chan struct{}), failed: map[graph.Attachment]refusal{}, compiled: make(chan *graph.Compilation, 1),
+	e := &Engine{opts: o, log: o.Log, calls: make(chan func(), 16), ready: make(chan struct{}), ended: make(chan struct{}), failed: map[graph.Attachment]refusal{}, compiled: make(chan compiled, 1),
 		tally: tally.New()}
 	e.end = sync.OnceFunc(func() { close(e.ended) })
 	p := o.Policy
@@ -247,6 +248,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			return fmt.Errorf("waiting for events: %w", err)
 		}
 		dirty, since = dirty|parts|e.takeCompiled(), time.Now()
+		e.compile()
 		e.serve()
 		if since.Sub(reconcile) >= reconcileEvery {
 			reconcile = since

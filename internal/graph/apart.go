@@ -19,6 +19,7 @@ type Compilation struct {
 	keys    []filterKey
 	before  map[filterKey]*Filter
 	filters map[filterKey]*Filter
+	Urgent  bool // until it is done all packets of a family go to Linux, not only some
 }
 
 // Run does the work. It may run on any goroutine.
@@ -34,7 +35,7 @@ func (m *Memo) Compilation() *Compilation {
 	if len(m.pending) == 0 {
 		return nil
 	}
-	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before}
+	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before, Urgent: m.urgent}
 }
 
 // Take takes in what Run made, for the next Build; false if it is of no use any more, since the devices are others, or since the rules are and none of them are left out.
@@ -70,7 +71,7 @@ func (m *Memo) keep(key filterKey) *Filter {
 }
 
 // maxChanged is how many rules may have changed for the others to go on being evaluated.
-const maxChanged = 64
+const maxChanged = 256
 
 // front is the filter from before with the packets of changed rules left to Linux; nil where more changed than that.
 func (m *Memo) front(key filterKey) *Filter {

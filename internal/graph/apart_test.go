@@ -24,7 +24,7 @@ func apartPolicy(count int) Policy {
 
 // A large rule set leaves its packets to Linux until it is compiled, without another program; then everything is as if it had been compiled at once.
 func TestCompiledApart(t *testing.T) {
-	few, many := manyRules(10, true), manyRules(100, true)
+	few, many := manyRules(10, true), manyRules(400, true)
 	pol := apartPolicy(50)
 	if g := Build(few, pol); g.Filter4.Images[image.Post] == nil || pol.Memo.Compilation() != nil {
 		t.Fatalf("a small rule set is not compiled: %+v", g.Filter4)
@@ -69,7 +69,7 @@ func TestClosedUntilCompiled(t *testing.T) {
 	first := closed.Filter.Tables[0].Chains[1].Rules
 	first[0] = ruleset.Rule{Number: 1, Steps: limits}
 	Build(closed, pol)
-	for _, p := range Build(manyRules(100, true), pol).Ports {
+	for _, p := range Build(manyRules(400, true), pol).Ports {
 		for _, in := range p.Inputs {
 			if len(in.IP4.Why) == 0 {
 				t.Errorf("a path of %d", in.Index)
@@ -84,11 +84,11 @@ func TestCompiledTooLate(t *testing.T) {
 		change func(*model.Network)
 		taken  bool // to start from
 	}{
-		"another rule set": {func(n *model.Network) { n.Filter = manyRules(100, false).Filter }, true},
+		"another rule set": {func(n *model.Network) { n.Filter = manyRules(400, false).Filter }, true},
 		"another device":   {func(n *model.Network) { n.Links = append(slices.Clip(n.Links), card(77, "new")) }, false},
 	} {
 		pol := apartPolicy(50)
-		net := manyRules(100, true)
+		net := manyRules(400, true)
 		Build(net, pol)
 		work := pol.Memo.Compilation()
 		work.Run()
@@ -136,5 +136,61 @@ func TestUnmetChangeKeepsImages(t *testing.T) {
 	}
 	if met := Build(withChain(net, "out", ruleset.Postrouting), pol).Filter4; met.Images[image.Post] == before.Images[image.Post] {
 		t.Error("a chain at postrouting changed nothing")
+	}
+}
+
+// Of a changed rule among very many only its packets are left to Linux, by an image in front of those that stay, also when the rules change again and again while they are compiled.
+func TestChangedRuleInFront(t *testing.T) {
+	pol := apartPolicy(50)
+	net := manyRules(400, false)
+	pol.Memo.Apart = 0
+	first := Build(net, pol).Filter4
+	pol.Memo.Apart = 50
+	change := func(handles ...uint64) *model.Network {
+		next, rs := *net, *net.Filter
+		rs.Tables = slices.Clone(rs.Tables)
+		rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
+		live := &rs.Tables[0].Chains[0]
+		for i, h := range handles {
+			live.Rules = append(live.Rules, ruleset.Rule{Handle: h, Number: i + 1, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(h))}}, ruleset.Verdict{Code: ruleset.Drop}}})
+		}
+		next.Filter = &rs
+		return &next
+	}
+	one := Build(change(1), pol)
+	f := one.Filter4
+	if f.Images != first.Images || f.Front == nil || f.Front.Slow != 1 || f.Front.Shape.Dims != 1<<image.Src || len(f.Slow) != 1 {
+		t.Fatalf("beside one more rule: %+v", f)
+	}
+	work := pol.Memo.Compilation()
+	if work == nil || work.Urgent {
+		t.Fatalf("to be compiled: %+v", work)
+	}
+	work.Run()
+	two := change(2, 3)
+	if f = Build(two, pol).Filter4; f.Front == nil || f.Front.Slow != 2 || f.Images != first.Images {
+		t.Errorf("beside two others: %+v", f)
+	}
+	if !pol.Memo.Take(work) {
+		t.Fatal("what was compiled meanwhile is not taken")
+	}
+	// The base has rule 1 now, which went, and not 2 and 3, which came.
+	if f = Build(two, pol).Filter4; f.Front == nil || f.Front.Slow != 3 || f.Images == first.Images {
+		t.Errorf("in front of what was compiled meanwhile: %+v", f)
+	}
+	work = pol.Memo.Compilation()
+	work.Run()
+	if !pol.Memo.Take(work) || pol.Memo.Compilation() != nil {
+		t.Error("the last rules are not taken")
+	}
+	if f = Build(two, pol).Filter4; f.Front != nil || len(f.Slow) != 0 {
+		t.Errorf("when all is compiled: %+v", f)
+	}
+	f = Build(change(slices.Repeat([]uint64{9}, maxChanged+1)...), pol).Filter4
+	if f.Front != nil || f.Images == first.Images {
+		t.Errorf("beside too many: %+v", f)
+	}
+	if work = pol.Memo.Compilation(); work == nil || !work.Urgent {
+		t.Errorf("to be compiled, while all packets go to Linux: %+v", work)
 	}
 }

@@ -30,6 +30,7 @@ type Memo struct {
 	kept     bool // before is for the same devices and the same data path
 	filters  map[filterKey]*Filter
 	pending  []filterKey           // those of filters that stand in for one that is not compiled yet
+	urgent   bool                  // one of these leaves all packets to Linux
 	before   map[filterKey]*Filter // the last that were compiled of other rule sets
 	places   []ruleset.CounterPlace
 }
@@ -59,7 +60,7 @@ func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 		f.name(key.family)
 	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
 		if f = m.front(key); f == nil {
-			f = m.standIn(key)
+			f, m.urgent = m.standIn(key), true
 		}
 		m.pending = append(m.pending, key)
 	default:
