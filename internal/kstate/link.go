@@ -273,6 +273,11 @@ func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 		}
 	}
 	if old == nil || old.Name != l.Name {
+		was := l.Name
+		if old != nil {
+			was = old.Name
+		}
+		r.noteDevice(was, l.Name)
 		r.watchDevice(l.Name)
 	}
 	for _, p := range raw.xdp {

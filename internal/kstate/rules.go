@@ -65,6 +65,7 @@ func readRules(k kernel) *RuleReading {
 			r.fault(Netfilter, "netfilter hooks", err)
 		}
 		orderChains(&out.Ruleset, hooks)
+		orderOnDevices(&out.Ruleset, hooks)
 	}
 	out.Faults = r.faults[Netfilter]
 	return out
@@ -90,6 +91,7 @@ func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool,
 	out := &ruleset.Ruleset{}
 	r.filter.translation = r.translate(out, nft, legacy, sets)
 	orderChains(out, hooks)
+	orderOnDevices(out, hooks)
 	r.filter.rules = out
 	r.filter.forget(0)
 	r.filter.counters = len(out.Counters)
@@ -131,7 +133,7 @@ func (f *filter) forget(from int) {
 
 func sameHooks(a, b []rawHook) bool {
 	return slices.EqualFunc(a, b, func(a, b rawHook) bool {
-		return a.Family == b.Family && a.Hook == b.Hook && a.Priority == b.Priority && a.Table == b.Table && a.Chain == b.Chain && a.Kind == b.Kind
+		return a.Family == b.Family && a.Device == b.Device && a.Hook == b.Hook && a.Priority == b.Priority && a.Table == b.Table && a.Chain == b.Chain && a.Kind == b.Kind
 	})
 }
 
