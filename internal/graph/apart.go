@@ -62,7 +62,7 @@ func (m *Memo) Take(c *Compilation) bool {
 // keep carries over from the rule set before what means the same for its packets.
 func (m *Memo) keep(key filterKey) *Filter {
 	old := m.before[key]
-	if old == nil || !m.kept || m.of == nil || !rules.Same(old.Program.Rules(), routedOnly(m.of), key.class().Family) {
+	if old == nil || !m.kept || m.of == nil || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
 		return nil
 	}
 	f := *old
@@ -79,7 +79,7 @@ func (m *Memo) front(key filterKey) *Filter {
 	if old == nil || !m.kept || m.of == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
 		return nil
 	}
-	changed, ok := rules.Changed(old.Program.Rules(), routedOnly(m.of), key.class().Family, maxChanged)
+	changed, ok := rules.Changed(old.Program.Rules(), key.met(m.of), key.class().Family, maxChanged)
 	if !ok {
 		return nil
 	}

@@ -39,6 +39,7 @@ type builder struct {
 	uppers   map[int][]*model.Link // devices whose IFLA_LINK is the key
 	taps     map[int][]tap         // packet sockets by ifindex, 0: on every device
 	hooks    map[string][]model.NFHook
+	ingress  map[string]bool // devices of which the data path asks chains at ingress
 	afxdp    map[int]bool
 	address4 map[int]bool // devices with an IPv4 address
 
@@ -56,7 +57,7 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	b := &builder{
 		net: net, policy: policy, graph: g,
 		uppers: map[int][]*model.Link{}, taps: map[int][]tap{},
-		hooks: map[string][]model.NFHook{}, afxdp: map[int]bool{}, address4: map[int]bool{}, targets: map[int]ability{},
+		hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, targets: map[int]ability{},
 	}
 	for i := range net.Links {
 		l := &net.Links[i]

@@ -4,6 +4,7 @@ package graph
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,6 +29,7 @@ type Filter struct {
 	// Front leaves packets to Linux before all images: those that rules concern which changed since the images were made (apart.go).
 	Front *image.Image `json:"-"`
 
+	shared    bool // there are entries at hooks that belong to no device
 	mark      bool // a rule changes the mark
 	routeMark bool // and one before the route does
 	closed    bool // no packet comes to its end
@@ -43,7 +45,7 @@ type Stage struct {
 }
 
 func newFilter(rs *ruleset.Ruleset, key filterKey) *Filter {
-	f := &Filter{Program: rules.Flatten(routedOnly(rs), key.class()), at: map[string]bool{}}
+	f := &Filter{Program: rules.Flatten(key.met(rs), key.class()), at: map[string]bool{}}
 	for i := range f.Program.Lists {
 		for j := range f.Program.Lists[i] {
 			f.entry(&f.Program.Lists[i][j])
@@ -66,15 +68,21 @@ func closed(entries []rules.Entry) bool {
 	return false
 }
 
-// routedOnly is a rule set without the chains of single devices, which are a matter of those devices (hooks.go).
-func routedOnly(rs *ruleset.Ruleset) *ruleset.Ruleset {
+// met is a rule set without the chains that a filter is not about: those of devices, but for those at the ingress of the filter's, unless they do nothing.
+func (k filterKey) met(rs *ruleset.Ruleset) *ruleset.Ruleset {
 	out := *rs
 	out.Tables = make([]ruleset.Table, len(rs.Tables))
+	asked := strings.Fields(k.ingress)
 	for i, t := range rs.Tables {
 		t.Chains = slices.Clone(t.Chains)
 		for j := range t.Chains {
-			if b := t.Chains[j].Base; b != nil && (b.Hook == ruleset.Ingress || b.Hook == ruleset.Egress) {
-				t.Chains[j].Base = nil
+			c := &t.Chains[j]
+			if b := c.Base; b != nil && (b.Hook == ruleset.Egress || b.Hook == ruleset.Ingress) {
+				own := *b
+				own.Devices = slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return !b.On(d) })
+				if c.Base = &own; b.Hook == ruleset.Egress || len(own.Devices) == 0 || len(c.Rules) == 0 && b.Policy == ruleset.Accept && b.Counter == ruleset.NoCounter {
+					c.Base = nil
+				}
 			}
 		}
 		out.Tables[i] = t
@@ -88,6 +96,7 @@ func (f *Filter) entry(e *rules.Entry) {
 		return
 	}
 	f.at[e.Hook().String()] = true
+	f.shared = f.shared || e.Hook() != ruleset.Ingress
 	if slices.ContainsFunc(e.Do, func(s ruleset.Step) bool { c, ok := s.(ruleset.SetField); return ok && c.Field == ruleset.Mark }) {
 		f.mark = true
 		f.routeMark = f.routeMark || e.BeforeRoute()
@@ -109,13 +118,21 @@ const manySlow = 10
 func (f *Filter) name(family model.Family) {
 	slow := slices.Concat(f.Program.Slow(), f.left)
 	for i, s := range slow {
-		code := routedHooks[family][s.Hook.String()]
+		code := reasonAt(family, s.Hook)
 		if i == manySlow {
 			f.Slow = append(f.Slow, because(code, "and %d rules more", len(slow)-manySlow))
 			return
 		}
 		f.Slow = append(f.Slow, because(code, "%s", describeSlow(s, f.Program.Rules())))
 	}
+}
+
+// reasonAt is the reason in a rule at a hook.
+func reasonAt(family model.Family, h ruleset.Hook) reason.Code {
+	if h == ruleset.Ingress {
+		return reason.NetfilterNetdev
+	}
+	return routedHooks[family][h.String()]
 }
 
 // describeSlow says which part of the traffic a rule leaves to Linux, which rule it is, and why.
@@ -146,15 +163,19 @@ func filtered(rs *ruleset.Ruleset, h model.NFHook) bool {
 		return false
 	}
 	own := ruleset.IP4
-	if h.Family == model.IP6 {
+	switch h.Family {
+	case model.IP6:
 		own = ruleset.IP6
+	case model.Netdev:
+		own = ruleset.Netdev
 	}
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		if t.Name != h.Table || t.Dialect != dialect || t.Dormant || t.Family != own && t.Family != ruleset.Inet {
 			continue
 		}
-		if c := t.Chain(h.Chain); c != nil && c.Base != nil && c.Base.Hook.String() == h.Hook && int(c.Base.Priority) == h.Priority {
+		if c := t.Chain(h.Chain); c != nil && c.Base != nil && c.Base.Hook.String() == h.Hook && int(c.Base.Priority) == h.Priority &&
+			(own != ruleset.Netdev || len(c.Base.Unknown) == 0 && c.Base.On(h.Device)) {
 			return true
 		}
 	}
@@ -166,7 +187,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family, b.tracking[family].on, b.policy.Kernel.Sets, policy.localFirst && !b.net.Routes.TOS4})
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family, b.tracking[family].on, b.policy.Kernel.Sets, policy.localFirst && !b.net.Routes.TOS4, strings.Join(slices.Sorted(maps.Keys(b.ingress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
 	}
@@ -205,11 +226,11 @@ func (b *builder) marksSet() bool {
 
 // inVRF gives the reason in rules for packets of a VRF: they pass prerouting twice, and come from the VRF device afterwards.
 func (f *Filter) inVRF(family model.Family, vrf *model.Link) []Why {
-	if f == nil || vrf == nil {
+	if f == nil || vrf == nil || !f.shared {
 		return nil
 	}
 	hook := "forward"
-	if f.Pre.Entries > 0 {
+	if f.at["prerouting"] {
 		hook = "prerouting"
 	}
 	return []Why{because(routedHooks[family][hook], "rules in a VRF (%s)", vrf.Name)}

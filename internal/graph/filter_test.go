@@ -110,6 +110,78 @@ func TestRulesOnAPath(t *testing.T) {
 	}
 }
 
+// atIngress puts a chain of table t at the ingress of devices.
+func atIngress(name string, table ruleset.Family, devices []string, steps ...[]ruleset.Step) change {
+	return network(func(n *model.Network) {
+		c := ruleset.Chain{Name: name, Base: &ruleset.Base{Hook: ruleset.Ingress, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter, Devices: devices}}
+		for i, s := range steps {
+			c.Rules = append(c.Rules, ruleset.Rule{Number: i + 1, Steps: s})
+		}
+		if n.Filter == nil {
+			n.Filter = &ruleset.Ruleset{Counters: []ruleset.Counter{{}}}
+		}
+		n.Filter.Tables = append(n.Filter.Tables, ruleset.Table{Family: table, Name: "t", Chains: []ruleset.Chain{c}})
+		for _, d := range devices {
+			n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.Netdev, Hook: "ingress", Device: d, Kind: model.NFTables, Table: "t", Chain: name, Rules: len(steps), PolicyAccept: true})
+		}
+	})
+}
+
+// What rules at ingress mean for the device that they belong to, and for others.
+func TestRulesAtIngress(t *testing.T) {
+	one := []string{"eth0"}
+	for _, c := range []struct {
+		what            string
+		changes         []change
+		own             string // why nothing of eth0 is fast, or the node that asks rules
+		other           string // of eth2, IPv4
+		except, between string // of IPv4: what rules leave to Linux at eth0, at eth2
+	}{
+		{"a rule that drops", []change{able, atIngress("c", ruleset.Netdev, one, drop)}, "rules-in(dims=3 entries=2)", "rules-in(dims=3 entries=2)", "", ""},
+		{"of an inet table", []change{able, atIngress("c", ruleset.Inet, one, drop)}, "rules-in(dims=3 entries=2)", "rules-in(dims=3 entries=2)", "", ""},
+		{"where the data path asks none", []change{atIngress("c", ruleset.Netdev, one, drop)}, "netfilter:netdev (eth0 ingress: nf_tables table t chain c (1 rule))", "", "", ""},
+		{"a slow rule", []change{able, atIngress("c", ruleset.Netdev, one, limit)}, "rules-in(dims=3 entries=2 slow=1)", "rules-in(dims=3 entries=2 slow=1)",
+			"netfilter:netdev (l4proto tcp, dport 22: netdev t c rule 1: limit)", ""},
+		{"one chain that is not understood", []change{able, atIngress("c", ruleset.Netdev, one, drop), atIngress("d", ruleset.Netdev, one, drop), network(func(n *model.Network) { n.Filter.Tables[1].Chains[0].Base.Unknown = []string{"hardware offload"} })},
+			"netfilter:netdev (eth0 ingress: nf_tables table t chain d (1 rule))", "rules-in(dims=3 entries=4 slow=1)", "", ""},
+		{"a chain of another device by its name", []change{able, atIngress("c", ruleset.Netdev, one, drop), network(func(n *model.Network) { n.Filter.Tables[0].Chains[0].Base.Devices = []string{"eth1"} })},
+			"netfilter:netdev (eth0 ingress: nf_tables table t chain c (1 rule))", "", "", ""},
+		{"of a slave", []change{able, inVRF, atIngress("c", ruleset.Netdev, one, drop)}, "netfilter:netdev (eth0 ingress: nf_tables table t chain c (1 rule))", "", "", ""},
+		{"a chain without rules", []change{able, atIngress("c", ruleset.Netdev, one)}, "", "", "", ""},
+	} {
+		g := Build(router(c.changes...))
+		show := func(name string) (got, except string) {
+			p := portOf(t, g, name)
+			var out, left []string
+			for _, w := range p.Why {
+				out = append(out, w.String())
+			}
+			if len(p.Inputs) > 0 && len(p.Why) == 0 {
+				for _, n := range p.Inputs[0].IP4.Nodes {
+					if strings.HasPrefix(n.Kind, "rules-") {
+						out = append(out, n.String())
+					}
+				}
+				for _, w := range p.Inputs[0].IP4.Except {
+					left = append(left, w.String())
+				}
+			}
+			return strings.Join(out, ", "), strings.Join(left, ", ")
+		}
+		own, except := show("eth0")
+		other, between := show("eth2")
+		if own != c.own || except != c.except || other != c.other || between != c.between {
+			t.Errorf("%s: eth0 %q except %q, want %q except %q; eth2 %q except %q, want %q except %q", c.what, own, except, c.own, c.except, other, between, c.other, c.between)
+		}
+	}
+	// Rules of a device are no rules of a VRF that has others.
+	for _, p := range Build(router(able, inVRF, atIngress("c", ruleset.Netdev, []string{"eth2"}, drop))).Ports {
+		if p.Name == "eth0" && (len(p.Inputs) == 0 || len(p.Inputs[0].IP4.Why) > 0) {
+			t.Errorf("a VRF, and rules at another device: %v", p.Inputs)
+		}
+	}
+}
+
 // A rule set that is the same value is not worked out again.
 func TestMemo(t *testing.T) {
 	n, p := router(able, chainOf(ruleset.Inet, ruleset.Forward, ruleset.Accept, drop))

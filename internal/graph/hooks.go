@@ -144,7 +144,15 @@ func bypassable(q model.Qdisc) bool {
 	return false
 }
 
-// netdevHooks gives the reasons in a device's netfilter ingress or egress chains.
+// taggedIngress gives the reason in chains at a device's ingress for packets of the VLANs on top: they meet those chains too, without their tags.
+func (b *builder) taggedIngress(l *model.Link) []Why {
+	if !b.ingress[l.Name] {
+		return nil
+	}
+	return []Why{because(reason.NetfilterNetdev, "%s ingress: met by packets with tags too", l.Name)}
+}
+
+// netdevHooks gives the reasons in a device's netfilter ingress or egress chains, but for those that the data path asks.
 func (b *builder) netdevHooks(l *model.Link, hook string) []Why {
 	var why []Why
 	for _, name := range []string{"", l.Name} {

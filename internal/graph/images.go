@@ -5,7 +5,6 @@ package graph
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"math/bits"
 	"slices"
 
@@ -39,8 +38,15 @@ type Memo struct {
 type filterKey struct {
 	family      model.Family
 	established bool
-	sets        bool // the data path can ask ipsets
-	localFirst  bool // routing asks for the router's own addresses before all else, and for no TOS
+	sets        bool   // the data path can ask ipsets
+	localFirst  bool   // routing asks for the router's own addresses before all else, and for no TOS
+	ingress     string // devices whose chains at ingress belong to it, by their names, which have no blanks
+}
+
+// shared is the key of the packets that meet no chain of a device.
+func (k filterKey) shared() filterKey {
+	k.ingress = ""
+	return k
 }
 
 // filter gives what a network's rules do to a family's packets.
@@ -77,12 +83,16 @@ func (m *Memo) begin(net *model.Network, compile bool) {
 	if m.of == net.Filter && alike && m.filters != nil {
 		return
 	}
-	before := maps.Clone(m.before)
-	if before == nil {
-		before = map[filterKey]*Filter{}
-	}
+	before := map[filterKey]*Filter{}
+	alikes := map[filterKey]bool{} // keys but for their devices
 	for key, f := range m.filters {
 		if !slices.Contains(m.pending, key) {
+			before[key] = f
+			alikes[key.shared()] = true
+		}
+	}
+	for key, f := range m.before {
+		if before[key] == nil && (key == key.shared() || !alikes[key.shared()]) {
 			before[key] = f
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
@@ -58,6 +59,11 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 				ip6 = append(ip6, why)
 			}
 		case model.Netdev:
+			if b.asksAtIngress(h) {
+				known[model.IP4], known[model.IP6] = append(known[model.IP4], h), append(known[model.IP6], h)
+				b.ingress[h.Device] = true
+				continue
+			}
 			b.hooks[h.Device] = append(b.hooks[h.Device], h)
 		case model.ARP, model.BridgeFamily:
 			// Routed packets do not pass these: ARP goes to Linux, and ports of bridges are not attached to.
@@ -70,6 +76,15 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 	f6, why6 := b.filterReasons(model.IP6, known[model.IP6], b.rules6)
 	b.graph.Filter4, b.graph.Filter6 = f4, f6
 	return append(ip4, why4...), append(ip6, why6...)
+}
+
+// asksAtIngress says whether the data path asks the rules of a chain at a device's ingress. It does where the device is the logical interface of all packets
+// that meet the chain, and what meets it is what came over the wire: not for VLANs, bonds and what belongs to another device. Those that came with tags
+// are left out by tagged().
+func (b *builder) asksAtIngress(h model.NFHook) bool {
+	l := b.net.LinkByName(h.Device)
+	return b.policy.Kernel.Rules && l != nil && h.Hook == ruleset.Ingress.String() && filtered(b.net.Filter, h) &&
+		l.Type == arphrdEther && l.Master == 0 && (l.Kind == kindNIC || l.Kind == kindVeth || l.Kind == kindTap)
 }
 
 // routedHook gives the reason in an IPv4 or IPv6 hook that is not idle, and whether forwarded packets meet it at all.

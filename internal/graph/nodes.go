@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
 )
 
 // Modes of the reverse path check.
@@ -42,7 +43,7 @@ func (b *builder) fillNodes() {
 					filter = b.graph.Filter6
 				}
 				if len(path.Why) == 0 && len(p.Hooks) > 0 && filter != nil {
-					path.Except = filter.Slow
+					path.Except = b.slowAt(l, filter.Slow)
 				}
 				switch {
 				case len(path.Why) > 0:
@@ -125,6 +126,14 @@ func vlanNode(in *Input) []Node {
 		return nil
 	}
 	return []Node{{NodeVLAN, map[string]string{"tags": fmt.Sprint(len(in.VLANs))}}}
+}
+
+// slowAt are the rules that leave packets of an interface to Linux: those of devices are not met by others' packets.
+func (b *builder) slowAt(l *model.Link, slow []Why) []Why {
+	if b.ingress[l.Name] {
+		return slow
+	}
+	return slices.DeleteFunc(slices.Clone(slow), func(w Why) bool { return w.Reason == reason.NetfilterNetdev })
 }
 
 func rulesIn(f *Filter) []Node {

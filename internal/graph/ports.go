@@ -26,7 +26,7 @@ func (b *builder) describePorts() {
 			}
 			p.Inputs = append(p.Inputs, b.input(l, nil))
 			if l.Kind != kindVLAN {
-				p.Inputs = append(p.Inputs, b.tagged(l, nil, nil)...)
+				p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)
 			}
 		}
 		b.graph.Ports = append(b.graph.Ports, p)

@@ -202,7 +202,7 @@ var table = [Count]Info{
 	NetfilterIP6Prerouting:  {"netfilter:ip6:prerouting", Config, "A netfilter rule or chain at IPv6 prerouting that a forwarded packet could meet."},
 	NetfilterIP6Forward:     {"netfilter:ip6:forward", Config, "A netfilter rule or chain at IPv6 forward that a forwarded packet could meet."},
 	NetfilterIP6Postrouting: {"netfilter:ip6:postrouting", Config, "A netfilter rule or chain at IPv6 postrouting that a forwarded packet could meet."},
-	NetfilterNetdev:         {"netfilter:netdev", Config, "A netfilter ingress or egress chain on a device of the way."},
+	NetfilterNetdev:         {"netfilter:netdev", Config, "A netfilter egress chain on a device of the way, or rules at its ingress that only Linux can evaluate."},
 	NetfilterUnknown:        {"netfilter:unknown", Config, "A netfilter hook that no table explains (BPF link, IPVS, SELinux, out-of-tree)."},
 	XFRM:                    {"xfrm", Config, "IPsec policies or states are configured; they decide over forwarded packets."},
 	RuleUnknown:             {"rule-unknown", Config, "A policy routing rule with a selector or action that is not understood."},

@@ -243,7 +243,7 @@ func (f *flattener) devices(b *ruleset.Base) bool {
 		return true
 	}
 	if device != nil {
-		return onDevice(b, *device)
+		return b.On(device.Name)
 	}
 	others := ruleset.Test{Field: name, Not: true}
 	for _, d := range b.Devices {

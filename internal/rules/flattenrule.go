@@ -44,6 +44,9 @@ func sameConds(a, b []Cond) bool {
 func (w *ruleWriter) steps() bool {
 	steps := w.by.Rule.Steps
 	for i, s := range steps {
+		if why := early(s, w.place, w.table); why != "" {
+			return w.slow(why)
+		}
 		switch s := s.(type) {
 		case ruleset.Test, ruleset.AnyTest:
 			if !w.test(s) {

@@ -58,7 +58,7 @@ type called struct {
 }
 
 // path is what a forwarded packet of a family meets, hook by hook in the order of the calls, without input and output. Chains of
-// single devices are all in it; whether the packet meets them is asked by onDevice.
+// single devices are all in it; whether the packet meets them is asked by Base.On.
 func (ix *index) path(family ruleset.Family) []called {
 	var out []called
 	for _, h := range []ruleset.Hook{ruleset.Ingress, ruleset.Prerouting, ruleset.Forward, ruleset.Postrouting, ruleset.Egress} {
@@ -158,14 +158,32 @@ func (ix *index) eachVerdict(c *ruleset.Chain, take func(ruleset.Verdict)) {
 	}
 }
 
-// onDevice says whether a base chain of single devices is called for packets of that one.
-func onDevice(b *ruleset.Base, d Device) bool {
-	return slices.ContainsFunc(b.Devices, func(name string) bool {
-		if begin, wild := strings.CutSuffix(name, "*"); wild {
-			return strings.HasPrefix(d.Name, begin)
+// early says why a step at ingress is the kernel's: connection tracking and routing have not seen the packet there, `meta length` has the frame's padding
+// (of an inet table's length it is not known whether it is that or the header's), and `meta nfproto` of the family netdev is that family.
+func early(s ruleset.Step, at place, t *ruleset.Table) string {
+	if at.hook != ruleset.Ingress {
+		return ""
+	}
+	fields := fieldsOf(s)
+	switch s := s.(type) {
+	case ruleset.VerdictMap:
+		fields = s.Key
+	case ruleset.SetField:
+		fields = []ruleset.Field{s.From}
+	case ruleset.NoTrack:
+		return "notrack at ingress"
+	}
+	for _, f := range fields {
+		switch f {
+		case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone, ruleset.SrcAddrType, ruleset.DstAddrType:
+			return f.String() + " at ingress"
+		case ruleset.Length, ruleset.NFProto:
+			if (t.Family == ruleset.Netdev) == (f == ruleset.NFProto) {
+				return f.String() + " at ingress"
+			}
 		}
-		return name == d.Name
-	})
+	}
+	return ""
 }
 
 // deviceOf is the device whose chains a hook calls, nil where chains belong to none.

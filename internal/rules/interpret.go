@@ -82,7 +82,7 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 	}
 	r.res.RouteMark = p.Mark
 	for _, c := range in.paths[family] {
-		if d := deviceOf(c.place.hook, &p); d != nil && !onDevice(c.chain.Base, *d) {
+		if d := deviceOf(c.place.hook, &p); d != nil && !c.chain.Base.On(d.Name) {
 			continue
 		}
 		if code := r.base(c); code != ruleset.Accept {
@@ -184,6 +184,9 @@ func (r *run) rule(by Ref) ruleset.Verdict {
 // steps gives a rule's verdict, and whether a test failed.
 func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 	for i, s := range by.Rule.Steps {
+		if why := early(s, r.at, r.table); why != "" {
+			return ruleset.Verdict{Code: r.slow(by, why)}, false
+		}
 		switch s := s.(type) {
 		case ruleset.Test:
 			if ok, p := r.test(s); p == unseen {

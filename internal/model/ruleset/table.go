@@ -4,7 +4,9 @@ package ruleset
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Ruleset is everything that the rules of one network namespace say. SetID and CounterID are indexes into it.
@@ -91,6 +93,14 @@ type Base struct {
 	Counter CounterID // of the policy: packets that reach the end or return; NoCounter if there is none
 	Devices []string  // families netdev and inet ingress: only packets of these devices; a trailing * is a wildcard
 	Unknown []string  // attributes and flags not understood, hardware offload: the packets that meet the chain are slow
+}
+
+// On says whether a base chain of single devices is called for packets of that one.
+func (b *Base) On(device string) bool {
+	return slices.ContainsFunc(b.Devices, func(name string) bool {
+		begin, wild := strings.CutSuffix(name, "*")
+		return name == device || wild && strings.HasPrefix(device, begin)
+	})
 }
 
 // Rule is a list of steps; the first test that fails ends it, and the next rule follows.
