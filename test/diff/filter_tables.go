@@ -117,6 +117,7 @@ func (g *filterGen) iptablesTarget(t *ruleTable, hook string, chains []string, c
 type nftTable struct {
 	family, name string
 	base, users  []string // chains
+	priorities   []int    // of base
 	hooks        map[string]string
 	sets         []nftSet
 	track        bool
@@ -167,8 +168,8 @@ func (g *filterGen) nftBase(t *nftTable, line func(string, ...any)) {
 		chain := fmt.Sprintf("b%d", i)
 		hook := pick(g.rng, []string{"forward", "forward", "forward", "prerouting", "postrouting"})
 		device := ""
-		if t.family == "netdev" {
-			hook, device = "ingress", " device "+portName(g.c.port(g.rng))
+		if t.family == "netdev" || t.family == "inet" && chance(g.rng, 15) {
+			hook, device = "ingress", fmt.Sprintf(" devices = { %s }", strings.Join(g.someDevices(), ", "))
 		}
 		policy := "accept"
 		if chance(g.rng, 12) {
@@ -176,8 +177,19 @@ func (g *filterGen) nftBase(t *nftTable, line func(string, ...any)) {
 		}
 		t.base = append(t.base, chain)
 		t.hooks[chain] = hook
-		line("add chain %s %s %s { type filter hook %s%s priority %d; policy %s; }", t.family, t.name, chain, hook, device, pick(g.rng, []int{-300, -150, 0, 0, 5, 10}), policy)
+		t.priorities = append(t.priorities, pick(g.rng, []int{-300, -150, 0, 0, 5, 10}))
+		line("add chain %s %s %s { type filter hook %s%s priority %d; policy %s; }", t.family, t.name, chain, hook, device, t.priorities[i], policy)
 	}
+}
+
+// someDevices are one to three ports.
+func (g *filterGen) someDevices() (names []string) {
+	for range 1 + g.rng.IntN(3) {
+		if name := portName(g.c.port(g.rng)); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // nftRule is a rule without its chain.

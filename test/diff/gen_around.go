@@ -37,7 +37,7 @@ func genNetfilter(rng *rand.Rand, c *Config) {
 	case 8:
 		p := c.port(rng)
 		c.add("nft table netdev n { chain in { type filter hook ingress device %s priority 0; udp dport 2000 drop; }; }", portName(p))
-		c.Slow.In = append(c.Slow.In, p)
+		c.Slow.Rules = true
 	case 9:
 		c.add("nft table ip f { chain forward_a { type filter hook forward priority 0; policy drop; }; }")
 		c.Slow.IP4 = true

@@ -5,6 +5,7 @@ package diff
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -149,7 +150,9 @@ func (g *filterGen) changeNFT(t *nftTable) string {
 		return fmt.Sprintf("nft insert rule %s %s %s", at, chain, rule)
 	case n == 2 && !post:
 		return fmt.Sprintf("nft flush chain %s %s", at, chain)
-	case n == 3 && t.family != "netdev":
+	case n == 3 && t.hooks[chain] == "ingress": // on one device more, or refused
+		return fmt.Sprintf("nft add chain %s %s { type filter hook ingress device %s priority %d; }", at, chain, portName(g.c.port(g.rng)), t.priorities[slices.Index(t.base, chain)])
+	case n == 3:
 		return fmt.Sprintf("nft chain %s %s { policy %s; }", at, chain, pick(g.rng, []string{"accept", "drop"}))
 	}
 	return fmt.Sprintf("nft add rule %s %s index 0 %s", at, chain, rule)

@@ -97,7 +97,7 @@ func ruleSets() []ruleSet {
 	out = append(out, everyDialect("slow for some", "what goes to port 53 meets a limit, the rest is fast",
 		family([]string{"-p udp -m udp --dport 53 -m limit --limit 10000/sec --limit-burst 10000 -j DROP"}, []string{"-p udp -m udp --dport 53 -m limit --limit 10000/sec --limit-burst 10000 -j DROP"}),
 		family([]string{"meta nfproto ipv4 udp dport 53 limit rate 1000000/second burst 100000 packets counter drop"}, []string{"meta nfproto ipv6 udp dport 53 limit rate 1000000/second burst 100000 packets counter drop"}), web, reach, "fast")...)
-	return append(append(out, tableSets(web)...), setSets(web)...)
+	return slices.Concat(out, tableSets(web), netdevSets(), setSets(web))
 }
 
 // tableSets are about hooks, chains and policies.
@@ -116,8 +116,6 @@ func tableSets(web []Packet) []ruleSet {
 			"-A PREROUTING -p udp -j MARK --set-mark 5", "-A FORWARD -m mark --mark 5 -j DSCP --set-dscp 10", "-A POSTROUTING -m dscp --dscp 10 -o p1", "-A POSTROUTING -p tcp -j TOS --set-tos 0x10/0x3f")}, "fast")
 		add("policy only "+kind, "empty chains count for their policies", []string{restore("iptables-"+kind, "filter", ":FORWARD ACCEPT [0:0]"), restore("ip6tables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]")}, "fast")
 	}
-	add("netdev ingress", "dropped where the device hands its packets over", []string{nftFile("add table netdev t", "add chain netdev t c { type filter hook ingress device p0 priority 0; }", "add rule netdev t c tcp dport 80 counter drop",
-		"add rule netdev t c ip saddr 172.20.0.0/16 drop")}, drop, "fast")
 	add("nft chains", "several base chains of a hook, user chains, a policy", []string{nftFile("add table ip t", "add chain ip t u", "add chain ip t a { type filter hook forward priority -5; }", "add chain ip t b { type filter hook forward priority 5; policy drop; }",
 		"add rule ip t u tcp dport 80 counter drop", "add rule ip t u counter return", "add rule ip t a iifname \"p*\" jump u", "add rule ip t a counter accept", "add rule ip t b counter udp dport 53-2000 accept", "add rule ip t b icmp type echo-request counter accept")}, drop, "fast")
 	add("all matches", "one rule for each match that is understood", []string{forwardChain("iptables-legacy", "ACCEPT", "-m iprange --src-range 10.0.0.1-10.0.0.9 -j DROP", "! -s 10.0.0.0/8 -j DROP", "-i p+ ! -o p2 -p udp -m multiport --dports 7,9:11 -j DROP",
@@ -148,8 +146,8 @@ func setSets(web []Packet) []ruleSet {
 	}
 }
 
-// notYet are the cases above, by what their names begin with, whose traffic is not fast yet: sets, and rules of devices.
-var notYet = []string{"ipset", "nft sets", "netdev"}
+// notYet are the cases above, by what their names begin with, whose traffic is not fast yet: sets.
+var notYet = []string{"ipset", "nft sets"}
 
 // ruleTraps are the cases.
 func ruleTraps() []hand {
@@ -161,7 +159,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules(), netdevTraps()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.

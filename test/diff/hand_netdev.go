@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import "slices"
+
+// Chains at the ingress of devices: which packets meet them, in which order, what they count, and what of them only Linux can evaluate.
+
+// ingressChain makes a chain of a family's table at the ingress of devices; the table is made on the way.
+func ingressChain(family, table, chain, devices, priority, more string) []string {
+	return []string{"add table " + family + " " + table, "add chain " + family + " " + table + " " + chain + " { type filter hook ingress devices = { " + devices + " } priority " + priority + "; " + more + " }"}
+}
+
+// ingressLines joins chains and rules.
+func ingressLines(chains [][]string, rules ...string) string {
+	return nftFile(append(slices.Concat(chains...), prefixed("add rule ", rules)...)...)
+}
+
+// netdevSets are rule sets at ingress with which traffic must be fast.
+func netdevSets() []ruleSet {
+	all := join(some(), services(), back())
+	var out []ruleSet
+	add := func(name, why string, do string, reasons ...string) {
+		out = append(out, ruleSet{name: "netdev " + name, why: why, do: []string{do}, packets: all, reasons: reasons})
+	}
+	in := func(devices, priority string) []string {
+		return ingressChain("netdev", "t", "c", devices, priority, "")
+	}
+	add("ingress", "dropped where the device hands its packets over", ingressLines([][]string{in("p0", "0")}, "netdev t c tcp dport 80 counter drop", "netdev t c ip saddr 172.20.0.0/16 drop"), drop, "fast")
+	add("counters", "what comes by two of the devices counts, with the padding of its frame", ingressLines([][]string{in("p0, p2", "0")},
+		"netdev t c counter", "netdev t c ip protocol icmp counter", "netdev t c ip6 saddr fd00::/16 counter", "netdev t c meta protocol ip counter", "netdev t c iifname p2 counter drop"), drop, "fast")
+	add("priorities", "chains of three tables, in the order of their priorities; accept ends one chain, drop all", ingressLines([][]string{
+		ingressChain("netdev", "late", "c", "p0, p1", "10", ""), ingressChain("inet", "early", "c", "p0", "-10", ""), ingressChain("netdev", "middle", "c", "p1, p0, p2", "0", "policy drop;")},
+		"inet early c counter", "inet early c udp dport 53 counter accept", "inet early c udp dport 2000 counter drop", "netdev middle c udp dport { 9, 53, 2000 } counter accept", "netdev middle c meta l4proto != udp counter accept", "netdev late c counter drop"), drop)
+	add("and other hooks", "ingress comes before raw, forward follows, and connections are none of it", nftFile(slices.Concat(in("p0, p1", "0"), prefixed("add rule ", []string{"netdev t c udp dport 53 meta mark set 7", "netdev t c ip dscp set 10", "netdev t c tcp dport 80 counter drop"}),
+		[]string{"add table inet f", "add chain inet f raw { type filter hook prerouting priority -300; }", "add chain inet f go { type filter hook forward priority 0; }", "add rule inet f raw meta mark 7 counter", "add rule inet f go meta mark 7 counter drop", "add rule inet f go ip dscp 10 counter"})...), drop, "fast")
+	add("jumps", "jump, goto, return and a verdict map", nftFile(slices.Concat([]string{"add table netdev t", "add chain netdev t u", "add chain netdev t v", "add map netdev t m { type inet_service : verdict; }", "add set netdev t s { type ipv4_addr; flags interval; }",
+		"add element netdev t m { 53 : jump u, 80 : drop, 2000 : goto v }", "add element netdev t s { 10.3.0.0/16, 10.0.0.10 }"}, in("p0", "0")[1:],
+		prefixed("add rule netdev t ", []string{"u counter return", "v ip daddr 10.1.0.0/16 counter drop", "v counter", "c ip saddr @s counter", "c udp dport vmap @m", "c meta l4proto tcp goto u", "c counter", "u counter drop"}))...), drop, "fast")
+	add("policy", "what no rule accepts ends", ingressLines([][]string{ingressChain("netdev", "t", "c", "p0", "0", "policy drop;")}, "netdev t c udp dport 9 accept", "netdev t c ip6 hoplimit 64 counter", "netdev t c meta l4proto icmpv6 accept", "netdev t c meta protocol arp accept"), drop)
+	add("half slow", "what goes to port 53 meets rules that only Linux can evaluate", ingressLines([][]string{in("p0", "0")},
+		"netdev t c udp dport 53 limit rate 1000000/second burst 100000 packets counter", "netdev t c tcp dport 80 meta length 0-50 counter drop", "netdev t c tcp dport 80 fib daddr type unicast counter drop"), reach, "fast")
+	add("fwd", "what goes to port 53 is sent elsewhere, or twice", ingressLines([][]string{in("p0", "0")}, "netdev t c udp dport 53 dup to p3", "netdev t c udp dport 2000 fwd to p2"), reach, "fast")
+	add("same priority", "two chains that the devices call in another order", ingressLines([][]string{in("p0", "0"), ingressChain("netdev", "u", "c", "p1", "0", "")}, "netdev t c counter", "netdev u c counter drop"), drop, "fast")
+	return out
+}
+
+// netdevChanges are changes of what netdevBegin loads; each holds with the next packet.
+var (
+	netdevBegin = ingressLines([][]string{ingressChain("netdev", "t", "c", "p0", "0", ""), ingressChain("netdev", "u", "c", "p2", "-5", "")},
+		"netdev t c udp dport 2000 counter drop", "netdev t c counter", "netdev u c counter drop")
+	netdevChanges = []string{
+		"nft add rule netdev t c tcp dport 80 counter drop", "nft add chain netdev t c { type filter hook ingress devices = { p1 } priority 0; }", "nft insert rule netdev t c udp dport 53 counter accept",
+		"nft add chain netdev u c { type filter hook ingress devices = { p0 } priority -5; }", "nft flush chain netdev u c",
+		"nft chain netdev t c { policy drop; }", "nft chain netdev t c { policy accept; }", "nft flush chain netdev t c", "nft add rule netdev t c meta l4proto udp drop", "nft flush chain netdev t c; delete chain netdev t c",
+		ingressLines([][]string{ingressChain("inet", "i", "c", "p0", "0", "")}, "inet i c meta l4proto tcp counter drop"), "nft flush ruleset",
+	}
+)
+
+// netdevTraps are the cases that are not one rule set.
+func netdevTraps() []hand {
+	all := join(some(), services(), back())
+	few := join(some(), back())
+	changes := hand{name: "rules netdev changes at once", loads: true, why: "rules, devices and chains at ingress hold from the next packet on", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{step(all, append(to5(gw1, gw1v6), netdevBegin)...)}}
+	stopped := hand{name: "rules netdev changes frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{step(few, append(to5(gw1, gw1v6), netdevBegin)...)}}
+	for _, do := range netdevChanges {
+		changes.steps = append(changes.steps, atOnce(all, do))
+		stopped.steps = append(stopped.steps, frozen(few, do))
+	}
+	settled := hand{name: "rules netdev changes", loads: true, why: "the fast path takes each of them up", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{step(all, append(to5(gw1, gw1v6), netdevBegin)...)}}
+	for _, do := range netdevChanges {
+		settled.steps = append(settled.steps, step(all, do))
+	}
+	return []hand{changes, stopped, settled,
+		{name: "rules netdev orders", loads: true, why: "two chains of one priority that two devices call in different orders", slow: Excuse{In: []int{0, 1}}, reasons: []string{"netfilter:netdev", "fast"},
+			steps: []handStep{step(all, append(to5(gw1, gw1v6), ingressLines([][]string{ingressChain("netdev", "t", "c", "p0", "0", ""), ingressChain("netdev", "u", "c", "p1, p0", "0", "")}, "netdev t c udp dport 53 counter drop", "netdev u c counter", "netdev u c udp dport 53 counter drop"),
+				"nft add chain netdev t c { type filter hook ingress devices = { p1 } priority 0; }")...)}},
+		{name: "rules netdev renamed", loads: true, why: "chains stay with a device that gets another name, or go by names; another gets the name", slow: Excuse{Rules: true, In: []int{0, 3}, Out: []int{0, 3}}, reasons: []string{"fast"},
+			steps: []handStep{step(all, append(to5(gw1, gw1v6), ingressLines([][]string{ingressChain("netdev", "t", "c", "p0", "0", "")}, "netdev t c counter", "netdev t c udp dport 53 counter drop"))...),
+				step(all, "ip link set p3 down", "ip link set p0 down", "ip link set p3 name q3", "ip link set p0 name p3", "ip link set q3 name p0", "ip link set p0 up", "ip link set p3 up"),
+				step(all, "ip link set p3 down", "ip link set p0 down", "ip link set p3 name q3", "ip link set p0 name p3", "ip link set q3 name p0", "ip link set p0 up", "ip link set p3 up")}}}
+}
