@@ -162,6 +162,7 @@ func ranges(t ruleset.Test) ([]ruleset.Range, bool) {
 	host := mask.Xor(all)
 	var rs []ruleset.Range
 	switch {
+	case len(t.Ranges) == 0: // no value is in none, whatever the mask
 	case host.And(host.Next()) == (ruleset.Value{}): // a prefix: ones, then zeros
 		for _, r := range normal(t.Ranges, width) {
 			// Masked values are multiples of host+1: the first from Lo on, the last up to Hi.

@@ -40,6 +40,8 @@ func edgeRules() []hand {
 	for _, do := range []string{"nft add table ip t { flags dormant; }", "nft add table ip t", "nft add table inet t { flags dormant; }", "nft add table inet t", "nft add chain inet t h { type filter hook forward priority 5; policy drop; }", "nft delete chain inet t h"} {
 		equal.steps = append(equal.steps, atOnce(web, do))
 	}
+	add("never", "values beyond the mask, which no packet has", web, []string{"fast"}, nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 1; }", "add rule inet t f meta mark & 0x1 == 0x5 counter drop", "add rule inet t f meta mark & 0x1 != 0x5 counter"),
+		forwardChain("iptables-nft", "ACCEPT", "-m mark --mark 0x5/0x1 -j DROP", "-m mark ! --mark 0x5/0x1"), forwardChain("ip6tables-legacy", "ACCEPT", "-m mark --mark 0x5/0x1 -j DROP", "-m mark ! --mark 0x5/0x1"))
 	add("chains", "gotos past the end, returns at the top, seventeen calls", web, []string{drop, "fast"}, nftFile("add table inet t", "add chain inet t a", "add chain inet t b", "add chain inet t c", "add chain inet t f { type filter hook forward priority 0; policy drop; }", "add chain inet t late { type filter hook forward priority 10; }",
 		"add rule inet t a udp dport 53 counter goto b", "add rule inet t a counter return", "add rule inet t b counter goto c", "add rule inet t b counter drop", "add rule inet t c meta l4proto udp counter return", "add rule inet t c counter accept",
 		"add rule inet t f tcp dport 80 counter goto a", "add rule inet t f udp dport 53 jump a", "add rule inet t f udp dport vmap { 53 : return, 80 : goto c, 2000 : jump b, * : continue }", "add rule inet t f counter accept", "add rule inet t late counter"),

@@ -75,6 +75,9 @@ func (w *writer) operations(e *entry, do []action) (uint32, error) {
 		}
 		next = fail
 	}
+	if next == toFail { // at once: the offset of that would say that there is nothing to ask
+		next = add(op{kind: opHas, of: vProto, yes: toFail, no: toFail})
+	}
 	at := w.room(opSize*len(ops), rowAlign)
 	offset := func(n int) uint32 {
 		switch n {
