@@ -117,14 +117,18 @@ func sameRule(a, b *ruleset.Rule) bool {
 
 // Asked is what a rule asks before it does anything else, as far as it is about what no rule changes and every packet shows: its frame's way in, its addresses, protocol
 // and ports. A packet that the rule does anything to satisfies all of it.
-func Asked(r *ruleset.Rule) (out []ruleset.Step) {
+func Asked(sets []ruleset.Set, r *ruleset.Rule) (out []ruleset.Step) {
 	for _, s := range r.Steps {
 		switch s := s.(type) {
 		case ruleset.Test:
 			if slices.Contains(lasting, s.Field) {
 				out = append(out, s)
 			}
-		case ruleset.AnyTest, ruleset.Lookup:
+		case ruleset.AnyTest:
+		case ruleset.Lookup:
+			if s.Set < 0 || int(s.Set) >= len(sets) || sets[s.Set].Live || sets[s.Set].Unknown != "" || len(s.Of) > 0 || counts(&sets[s.Set]) { // the element counts whom it is found for
+				return out
+			}
 		default:
 			return out
 		}

@@ -54,12 +54,12 @@ func TestChangedRulesConcernWhomTheyAsk(t *testing.T) {
 			}
 			front := &Ruleset{Sets: a.Sets, Tables: []Table{{Family: family, Name: "front", Chains: []Chain{{Name: "c", Base: &Base{Hook: Forward, Policy: Accept, Counter: NoCounter}}}}}}
 			for i := range changed {
-				front.Tables[0].Chains[0].Rules = append(front.Tables[0].Chains[0].Rules, Rule{Number: i + 1, Steps: append(Asked(&changed[i]), Verdict{Code: Drop})})
+				front.Tables[0].Chains[0].Rules = append(front.Tables[0].Chains[0].Rules, Rule{Number: i + 1, Steps: append(Asked(a.Sets, &changed[i]), Verdict{Code: Drop})})
 			}
 			before, after, ask := NewInterpreter(a), NewInterpreter(b), NewInterpreter(front)
 			for range 20 {
 				p := somePacket(t, family)
-				if ask.Run(p).Outcome == Dropped {
+				if ask.Run(p).Outcome != Accepted {
 					concerned++
 					continue
 				}
