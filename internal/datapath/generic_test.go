@@ -230,7 +230,7 @@ func TestOneConfigurationPerPacket(t *testing.T) {
 		r.generic.point(r.key, number)
 		holdUp(t)
 		const repeat = 200
-		packets := uint64(0)
+		packets, interrupted := uint64(0), uint64(0) // a signal of the runtime ends a run early, and all of it is run again
 		go func() {
 			ctx := xdpContext{DataEnd: uint32(len(r.udp())), IngressIfindex: uint32(r.key.index)}
 			for {
@@ -241,7 +241,7 @@ func TestOneConfigurationPerPacket(t *testing.T) {
 				default:
 				}
 				if err := r.net.Node(lab.Dut).Do(func() error {
-					_, err := prog.Run(&ebpf.RunOptions{Data: r.udp(), Context: ctx, Repeat: repeat})
+					_, err := prog.Run(&ebpf.RunOptions{Data: r.udp(), Context: ctx, Repeat: repeat, Reset: func() { interrupted++ }})
 					return err
 				}); err != nil {
 					done <- err
@@ -276,14 +276,15 @@ func TestOneConfigurationPerPacket(t *testing.T) {
 		if got[reason.Watchdog].Packets == 0 || got[reason.DstMAC].Packets == 0 || flips < 100 {
 			t.Errorf("%d changes, %d packets by the one and %d by the other: nothing was tried", flips, got[reason.Watchdog].Packets, got[reason.DstMAC].Packets)
 		}
+		counted := uint64(0)
 		for code, c := range got {
-			packets -= c.Packets
+			counted += c.Packets
 			if code := reason.Code(code); c.Packets > 0 && code != reason.Watchdog && code != reason.DstMAC {
 				t.Errorf("%d packets left by %s, of which neither configuration knows", c.Packets, code)
 			}
 		}
-		if packets != 0 {
-			t.Errorf("%d packets found no configuration", packets)
+		if counted < packets || counted > packets+interrupted*repeat {
+			t.Errorf("of %d packets, and up to %d in runs that were interrupted, %d found a configuration", packets, interrupted*repeat, counted)
 		}
 	})
 }
