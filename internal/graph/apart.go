@@ -89,7 +89,7 @@ func (m *Memo) front(key filterKey) *Filter {
 			shape = shape.Or(im.Shape)
 		}
 	}
-	im, err := image.Front(m.of.Sets, changed, key.class(), m.devices, shape)
+	im, err := image.Front(changed, key.class(), m.devices, shape)
 	if err != nil {
 		return nil
 	}

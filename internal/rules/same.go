@@ -65,7 +65,7 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 	common := now
 	if !shared(was.Rules, now.Rules) {
 		both, ok := c.rules(was.Rules, now.Rules)
-		if !ok {
+		if !ok || t.Family == ruleset.Netdev { // at egress rules see no way in
 			return false
 		}
 		common = &ruleset.Chain{Rules: both}
@@ -115,23 +115,15 @@ func sameRule(a, b *ruleset.Rule) bool {
 	return a.Handle == b.Handle && len(a.Steps) > 0 && shared(a.Steps, b.Steps)
 }
 
-// Asked is what a rule asks before it does anything else, as far as it is about what no rule changes and every packet shows: its frame's way in, its addresses, protocol
-// and ports. A packet that the rule does anything to satisfies all of it.
-func Asked(sets []ruleset.Set, r *ruleset.Rule) (out []ruleset.Step) {
+// Asked is what a rule asks first, as far as it is about what no rule changes and every packet shows: its frame's way in, its addresses, protocol
+// and ports. Whoever the rule does anything to satisfies all of it.
+func Asked(r *ruleset.Rule) (out []ruleset.Step) {
 	for _, s := range r.Steps {
-		switch s := s.(type) {
-		case ruleset.Test:
-			if slices.Contains(lasting, s.Field) {
-				out = append(out, s)
-			}
-		case ruleset.AnyTest:
-		case ruleset.Lookup:
-			if s.Set < 0 || int(s.Set) >= len(sets) || sets[s.Set].Live || sets[s.Set].Unknown != "" || len(s.Of) > 0 || counts(&sets[s.Set]) { // the element counts whom it is found for
-				return out
-			}
-		default:
-			return out
+		t, ok := s.(ruleset.Test)
+		if !ok || !slices.Contains(lasting, t.Field) {
+			break
 		}
+		out = append(out, t)
 	}
 	return out
 }

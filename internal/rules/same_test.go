@@ -54,7 +54,7 @@ func TestChangedRulesConcernWhomTheyAsk(t *testing.T) {
 			}
 			front := &Ruleset{Sets: a.Sets, Tables: []Table{{Family: family, Name: "front", Chains: []Chain{{Name: "c", Base: &Base{Hook: Forward, Policy: Accept, Counter: NoCounter}}}}}}
 			for i := range changed {
-				front.Tables[0].Chains[0].Rules = append(front.Tables[0].Chains[0].Rules, Rule{Number: i + 1, Steps: append(Asked(a.Sets, &changed[i]), Verdict{Code: Drop})})
+				front.Tables[0].Chains[0].Rules = append(front.Tables[0].Chains[0].Rules, Rule{Number: i + 1, Steps: append(Asked(&changed[i]), Verdict{Code: Drop})})
 			}
 			before, after, ask := NewInterpreter(a), NewInterpreter(b), NewInterpreter(front)
 			for range 20 {
@@ -64,6 +64,9 @@ func TestChangedRulesConcernWhomTheyAsk(t *testing.T) {
 					continue
 				}
 				x, y := before.Run(p), after.Run(p)
+				if x.Outcome == IsSlow {
+					continue
+				}
 				x.By, y.By = Ref{}, Ref{} // rules have other numbers now
 				if !reflect.DeepEqual(x, y) {
 					t.Fatalf("%+v\nmeets %+v\nand then %+v\nthough it concerns none of %+v", p, x, y, changed)
