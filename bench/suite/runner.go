@@ -75,7 +75,7 @@ func (r Runner) Once(frame []byte) (float64, error) {
 			}
 			const xdpRedirect, tcRedirect = 4, 7
 			if prog == r.Prog && verdict != xdpRedirect && verdict != tcRedirect {
-				return 0, fmt.Errorf("the packet was not forwarded: the program returned %d", verdict)
+				return 0, Spoiled(fmt.Sprintf("the packet was not forwarded: the program returned %d", verdict))
 			}
 			*times = append(*times, ns)
 		}
