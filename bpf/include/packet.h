@@ -11,6 +11,13 @@
 
 #include "headers.h"
 
+/*
+ * There is a connection, which has to be let go. Before Linux 6.2 the verifier does not see that a connection is never NULL, so this is asked and not
+ * the pointer.
+ */
+#define CT_HELD		2
+#define CT_MARKED	1	/* Linux checks its windows no more */
+
 struct packet {
 	ctx_t *ctx;
 	const volatile struct shunt_config *conf;	/* of its port, in the generic program; see common.h */
@@ -27,7 +34,7 @@ struct packet {
 	__be16 sport, dport;		/* only where policy rules need them, else 0 */
 	__u8 ct_state;			/* of the connection, where Linux tracks them: a bit of enum shunt_ct_state */
 	__u8 ct_dir;			/* 0 original, 1 reply */
-	__u8 ct_marked;			/* 0: the connection's windows are still checked by Linux */
+	__u8 ct;			/* CT_HELD, CT_MARKED */
 	__u32 ct_status;		/* IPS_* */
 	__u32 ct_mark;
 	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */

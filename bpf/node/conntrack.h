@@ -166,24 +166,26 @@ always_inline int unwatched(struct packet *p, struct nf_conn *ct)
 /* Would Linux do nothing for this packet but extend the timeout? */
 always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 {
-	__u32 status = ct->status;
+	__u32 status = ct->status, marked;
 
+	p->ct = CT_HELD;
 	if (status & (IPS_SRC_NAT | IPS_DST_NAT))
 		return SHUNT_R_CONNTRACK_NAT;
 	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct))
 		return SHUNT_R_CONNTRACK_EXTENSION;
 	if ((status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
 		return SHUNT_R_CONNTRACK_STATE;
-	p->ct_marked = 1;
+	marked = CT_MARKED;
 	if (p->l4_proto == PROTO_TCP) {
 		/* After what begins or ends a connection Linux sees the next packet too, since what it makes of one depends on the last. */
 		if (ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED || ct->proto.tcp.last_index != TCP_ACK_SET)
 			return SHUNT_R_CONNTRACK_STATE;
-		p->ct_marked = unwatched(p, ct);
+		marked = unwatched(p, ct);
 	}
 	if ((peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
-	forget(p->ct_marked, p->l3_len);
+	forget(marked, p->l3_len);
+	p->ct = CT_HELD | (marked & CT_MARKED);
 	forget(p->l4_proto, p->l3_len);
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;
@@ -246,7 +248,7 @@ always_inline int commit_conn(struct packet *p, struct nf_conn *ct, int verdict)
 
 	if (verdict != NEXT && verdict != SHUNT_R_RULE_DROP)
 		return verdict;
-	if (!p->ct_marked) {
+	if (!(p->ct & CT_MARKED)) {
 		report(p);
 		return SHUNT_R_CONNTRACK_WINDOW;
 	}

@@ -98,7 +98,7 @@ always_inline int pipeline(struct packet *p)
 	}
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		r = decide(p, r);
-	if (ct) {
+	if (p->ct & CT_HELD) {
 		r = commit_conn(p, ct, r);
 		bpf_ct_release(ct);
 	}

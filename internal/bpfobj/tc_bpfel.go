@@ -276,7 +276,7 @@ type TCShuntSpecial struct {
 
 type TCShuntSum struct {
 	_    structs.HostLayout
-	Word [1024]uint32
+	Word [1152]uint32
 }
 
 type TCShuntTally struct {

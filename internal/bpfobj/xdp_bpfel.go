@@ -294,7 +294,7 @@ type XDPShuntSpecial struct {
 
 type XDPShuntSum struct {
 	_    structs.HostLayout
-	Word [1024]uint32
+	Word [1152]uint32
 }
 
 type XDPShuntTags struct {

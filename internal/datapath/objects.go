@@ -223,7 +223,7 @@ func (d *Datapath) meetConntrack() {
 		d.log.Warn("packets of tracked connections go to Linux", "err", err)
 		return
 	}
-	d.features.Conntrack = looksUpConnections(d.objects, d.features)
+	d.features.meetConntrack(d.objects, kernel)
 }
 
 // associate binds the map loads of a program to maps.

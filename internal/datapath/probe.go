@@ -30,9 +30,11 @@ type Features struct {
 	TCX         bool  `json:"tcx"`          // 6.6
 	FibMark     bool  `json:"fib_mark"`     // BPF_FIB_LOOKUP_MARK, 6.10
 	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
-	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded; 6.12 can, Debian's 6.1 cannot
+	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded
 	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
 	HZ          int   `json:"hz"`
+
+	NoConntrack string `json:"no_conntrack,omitempty"` // why they cannot
 }
 
 // jiffies rounds a duration up.
@@ -58,7 +60,7 @@ func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	case f.Peek == bpfobj.PeekProbe && loads(o, bpfobj.Config{Peek: f.Peek, KernCtx: bpfobj.CtxProbe}):
 		f.Ctx = bpfobj.CtxProbe
 	}
-	f.Conntrack = looksUpConnections(o, f)
+	f.meetConntrack(o, kernel)
 	f.Sets = asksSets(o, f) == nil
 	return f, nil
 }
@@ -120,7 +122,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, Sets: f.Sets, Rules: true}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {
@@ -189,10 +191,36 @@ func peekMode(o *objects, cast bool) uint8 {
 	return bpfobj.PeekNone
 }
 
-// looksUpConnections says whether programs can find connections and what their life depends on.
-func looksUpConnections(o *objects, f Features) bool {
-	c := bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)}
-	return f.Peek != bpfobj.PeekNone && loads(o, c)
+// conntrackFunctions find a connection, let it go, and set when it ends.
+var conntrackFunctions = []string{"bpf_xdp_ct_lookup", "bpf_skb_ct_lookup", "bpf_ct_release", "bpf_ct_change_timeout"}
+
+// missesConntrack says which of the functions for connections the kernel lacks.
+func missesConntrack(kernel []*btf.Spec) error {
+	for _, name := range conntrackFunctions {
+		if !slices.ContainsFunc(kernel, func(s *btf.Spec) bool { return hasFunc(s, name) }) {
+			return fmt.Errorf("no kernel function %s (module %s)", name, conntrackModule)
+		}
+	}
+	return nil
+}
+
+// looksUpConnections says what is against programs that find connections and what their life depends on.
+func looksUpConnections(o *objects, f Features, kernel []*btf.Spec) error {
+	if f.Peek == bpfobj.PeekNone {
+		return errors.New("kernel memory cannot be read")
+	}
+	if err := missesConntrack(kernel); err != nil {
+		return err
+	}
+	return load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)})
+}
+
+// meetConntrack tries it.
+func (f *Features) meetConntrack(o *objects, kernel []*btf.Spec) {
+	err := looksUpConnections(o, *f, kernel)
+	if f.Conntrack, f.NoConntrack = err == nil, ""; err != nil {
+		f.NoConntrack = err.Error()
+	}
 }
 
 // asksSets says what is against programs that ask ipsets beside everything else that rules ask.

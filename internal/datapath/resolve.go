@@ -70,13 +70,20 @@ func function(name string, ins asm.Instruction, entry bool) *btf.Func {
 		var t btf.Type = number
 		if to, ok := btf.As[*btf.Pointer](param.Type); ok && out.Linkage == btf.GlobalFunc {
 			if size, err := btf.Sizeof(to.Target); err == nil {
-				t = &btf.Pointer{Target: &btf.Struct{Name: "memory", Size: uint32(size)}}
+				name := "memory"
+				if s, ok := btf.As[*btf.Struct](to.Target); ok && contexts[s.Name] {
+					name = s.Name
+				}
+				t = &btf.Pointer{Target: &btf.Struct{Name: name, Size: uint32(size)}}
 			}
 		}
 		proto.Params = append(proto.Params, btf.FuncParam{Name: "a", Type: t})
 	}
 	return out
 }
+
+// contexts are what programs are called with, which the verifier knows by the name.
+var contexts = map[string]bool{"xdp_md": true, "__sk_buff": true}
 
 // untyped takes the functions' types away where the kernel does not ask for them: no function is called back.
 func untyped(insns asm.Instructions) {

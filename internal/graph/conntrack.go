@@ -59,7 +59,7 @@ func (b *builder) findTracking(family model.Family) tracking {
 	case !in || !confirm:
 		return tracking{why: "half of its hooks are registered"}
 	case !b.policy.Kernel.Conntrack:
-		return tracking{why: "connections cannot be looked up by programs (module nf_conntrack)"}
+		return tracking{why: "connections cannot be looked up by programs: " + b.policy.Kernel.NoConntrack}
 	}
 	return tracking{on: true}
 }

@@ -42,14 +42,15 @@ type Attachment struct {
 
 // Kernel is what probes found that graph decisions depend on.
 type Kernel struct {
-	XDPFeatures  bool // netdev genetlink tells what a driver can do (6.3)
-	VethSKBCheck bool // socket-born frames can be told apart at XDP on veth (6.3)
-	TC           bool // tc programs can be attached (tcx or clsact)
-	BondXDP      bool // XDP on a bond master (5.15)
-	FibMark      bool // BPF_FIB_LOOKUP_MARK (6.10)
-	Rules        bool // the data path asks packet filter rules itself
-	Conntrack    bool // programs can look connections up
-	Sets         bool // programs can ask the kernel's ipsets
+	XDPFeatures  bool   // netdev genetlink tells what a driver can do (6.3)
+	VethSKBCheck bool   // socket-born frames can be told apart at XDP on veth (6.3)
+	TC           bool   // tc programs can be attached (tcx or clsact)
+	BondXDP      bool   // XDP on a bond master (5.15)
+	FibMark      bool   // BPF_FIB_LOOKUP_MARK (6.10)
+	Rules        bool   // the data path asks packet filter rules itself
+	Conntrack    bool   // programs can look connections up
+	NoConntrack  string // why they cannot
+	Sets         bool   // programs can ask the kernel's ipsets
 }
 
 // Why is a reason with the object that it speaks of.
