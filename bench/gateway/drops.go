@@ -14,7 +14,7 @@ var dropsSection = suite.Section{
 	Budget: budget(150),
 	About: "Every packet comes from a blacklisted source and is dropped: by a rule in FORWARD, in raw PREROUTING (both iptables-legacy), or at nft's netdev ingress, the earliest place that Linux has. " +
 		"One rule, except where the name says 100: there packets come from all of them at random. Cost is the router's run time per packet that it took in. " +
-		"\"drop\" is the floor: an XDP program that drops everything.",
+		"\"drop\" is the floor: an XDP program that drops everything, \"drop, address read\" one that looks at the sender's address before.",
 	Run: runDrops,
 }
 
@@ -64,7 +64,7 @@ func runDrops(b *suite.Bench) error {
 }
 
 func dropBy(b *suite.Bench, list blacklist) error {
-	variants := append(compared[:len(compared):len(compared)], suite.Floor,
+	variants := append(compared[:len(compared):len(compared)], suite.Floor, suite.FloorRead,
 		suite.Variant{Name: suite.XDPFilter, Setup: func(l *suite.Lane) error { return l.XDPFilter(addresses(list.sources)) }},
 		suite.Variant{Name: suite.Bpfilter, Setup: func(l *suite.Lane) error { return l.Bpfilter(addresses(list.sources)) }})
 	lanes, err := openLanes(b, variants)
@@ -74,7 +74,7 @@ func dropBy(b *suite.Bench, list blacklist) error {
 	var turns []measure.Turn
 	for _, l := range lanes {
 		l.Count = l.In().Received
-		if !isPeer(l.Variant) && l.Variant != suite.DropAll {
+		if !isPeer(l.Variant) && l.Variant != suite.DropAll && l.Variant != suite.DropRead {
 			if err := list.apply(l.Node(lab.Dut), list.sources); err != nil {
 				return err
 			}

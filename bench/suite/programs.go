@@ -64,6 +64,26 @@ func deviceMap(p *lab.Port) (*ebpf.Map, error) {
 	return m, nil
 }
 
+// dropAfterReading attaches a program that drops every IPv4 packet that has a sender.
+func dropAfterReading(in *lab.Port) error {
+	const source, behind = 26, 30 // bytes from the beginning of the frame
+	prog, err := LoadXDP("bench_drop_read", asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), // xdp_md.data
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // xdp_md.data_end
+		asm.Mov.Imm(asm.R0, XDPPass),
+		asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, behind),
+		asm.JGT.Reg(asm.R4, asm.R3, "out"),
+		asm.LoadMem(asm.R4, asm.R2, source, asm.Word),
+		asm.JEq.Imm(asm.R4, 0, "out"),
+		asm.Mov.Imm(asm.R0, xdpDrop),
+		asm.Return().WithSymbol("out"),
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(attachXDP(in, prog), prog.Close())
+}
+
 // redirectOnly attaches the ceiling: a program that writes the MAC addresses and redirects every frame to one port, looking at nothing.
 func redirectOnly(in, out *lab.Port) error {
 	devs, err := deviceMap(out)

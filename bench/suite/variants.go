@@ -27,6 +27,7 @@ const (
 	XDPForward     = "xdp-forward"
 	Redirect       = "redirect only"
 	DropAll        = "drop"
+	DropRead       = "drop, address read"
 )
 
 // ShuntAt is a variant's setup: shunt at one hook.
@@ -68,6 +69,9 @@ var (
 
 // Floor drops every packet at the router's ingress: nothing can be cheaper.
 var Floor = Variant{Name: DropAll, Setup: func(l *Lane) error { return l.sinkAt(l.In()) }}
+
+// FloorRead does so after a look at the sender's address, which is in a cache line that the generator's CPU wrote: no firewall can be cheaper.
+var FloorRead = Variant{Name: DropRead, Setup: func(l *Lane) error { return dropAfterReading(l.In()) }}
 
 // Variants are those that the router is compared with, from the floor to the ceiling.
 var Variants = []Variant{
