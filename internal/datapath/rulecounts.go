@@ -19,9 +19,16 @@ type counterSlots struct {
 	limit  int
 	of     map[string]uint32 // by ruleset.CounterPlace.ID
 	at     []slot
-	unused []uint32 // given up, the oldest first
-	taken  []uint32 // from these, and not yet rebased
+	unused []uint32    // given up, the oldest first
+	taken  []handover  // from these, and not yet rebased
+	untold []RuleCount // what slots that changed hands still held
 	last   synth.Rules
+}
+
+// handover is a slot that a counter got from another.
+type handover struct {
+	slot uint32
+	from slot
 }
 
 // slot is one counter of the data path.
@@ -45,6 +52,7 @@ func (d *Datapath) TakeRuleCounts() (out []RuleCount, err error) {
 	if err != nil {
 		return nil, err
 	}
+	out, d.rules.slots.untold = d.rules.slots.untold, nil
 	for i, v := range raw {
 		s := &d.rules.slots.at[i]
 		if v == s.base {
@@ -94,10 +102,15 @@ func (s *ruleStore) rebase(moved bool) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range s.slots.taken {
-		if int(n) < len(raw) {
-			s.slots.at[n].base = raw[n]
+	for _, h := range s.slots.taken {
+		if int(h.slot) >= len(raw) {
+			continue
 		}
+		now := raw[h.slot]
+		if was := h.from.base; now != was {
+			s.slots.untold = append(s.slots.untold, RuleCount{h.from.place, h.from.id, ruleset.Amount{Packets: now.Packets - was.Packets, Bytes: now.Bytes - was.Bytes}})
+		}
+		s.slots.at[h.slot].base = now
 	}
 	s.slots.taken = nil
 	for i := range raw[:len(raw)*int(flag(moved))] {
@@ -137,7 +150,7 @@ func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
 		}
 		if len(c.unused) > 0 && now.Sub(c.at[c.unused[0]].since) >= graceTime {
 			c.of[id], c.unused = c.unused[0], c.unused[1:]
-			c.taken = append(c.taken, c.of[id])
+			c.taken = append(c.taken, handover{c.of[id], c.at[c.of[id]]})
 		} else {
 			c.of[id] = uint32(len(c.at))
 			c.at = append(c.at, slot{})
