@@ -94,3 +94,15 @@ func TestGrowthIsBounded(t *testing.T) {
 		t.Errorf("program: %s, interpreter: %s", got.text(p), want.text(p))
 	}
 }
+
+// Very many rules that come to nothing are seen to do so in one go, not one by one from the last.
+func TestManyRulesThatDoNothing(t *testing.T) {
+	var rs []Rule
+	for i := range 20_000 {
+		rs = append(rs, Rule{Number: i + 1, Steps: []Step{Test{Field: IP4Src, Ranges: []Range{One(Num(uint64(i)))}}, Verdict{Code: Accept}}})
+	}
+	program := Flatten(&Ruleset{Tables: []Table{{Family: IP4, Name: "t", Chains: []Chain{{Name: "c", Rules: rs, Base: &Base{Hook: Forward, Policy: Accept, Counter: NoCounter}}}}}}, Class{Family: IP4})
+	if n := len(program.Lists[0]); n > 1 {
+		t.Errorf("%d entries", n)
+	}
+}

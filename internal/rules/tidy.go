@@ -57,8 +57,14 @@ func (e *Entry) through() bool {
 	return len(e.When) == 0 && len(e.Do) == 0 && !e.boundary && e.Then == Skip
 }
 
-// shorten lets ways that lead to an entry that only leads on go where it leads.
+// idle says whether an entry does nothing with whoever satisfies it, nor with others.
+func (e *Entry) idle() bool { return e.Then == Next && len(e.Do) == 0 && !e.boundary }
+
+// shorten lets ways that lead to an entry that only leads on go where it leads. From the last entry to the first, so that a long run of entries that turn out
+// to do nothing is seen at once.
 func shorten(entries []Entry) {
+	behind := make([]int, len(entries)+1) // the first entry from there on that is not idle
+	behind[len(entries)] = len(entries)
 	for i := len(entries) - 1; i >= 0; i-- {
 		e := &entries[i]
 		e.ways(i, func(to *int) {
@@ -66,9 +72,12 @@ func shorten(entries []Entry) {
 				*to = entries[*to].To
 			}
 		})
-		// Skipping to the next entry is nothing else than going on.
-		if e.Then == Skip && e.To == i+1 && len(e.When) > 0 {
+		// Skipping to the next entry that does anything is nothing else than going on.
+		if e.Then == Skip && e.To > i && behind[e.To] == behind[i+1] && len(e.When) > 0 {
 			e.Then, e.To = Next, 0
+		}
+		if behind[i] = i; e.idle() {
+			behind[i] = behind[i+1]
 		}
 	}
 }
@@ -91,7 +100,7 @@ func prune(entries []Entry) []Entry {
 	for i := range entries {
 		moved[i] = kept
 		e := &entries[i]
-		idle := e.Then == Next && len(e.Do) == 0 && !e.boundary || e.through() && e.To == i+1
+		idle := e.idle() || e.through() && e.To == i+1
 		if reached[i] && !idle {
 			kept++
 		} else {
