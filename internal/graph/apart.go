@@ -59,10 +59,18 @@ func (m *Memo) Take(c *Compilation) bool {
 	return true
 }
 
+// earlier is the filter from before, if its images are for the devices that there are: it may be older than the last change of those.
+func (m *Memo) earlier(key filterKey) *Filter {
+	if f := m.before[key]; f != nil && m.kept && m.of != nil && (!m.compiled || slices.Equal(f.devices, m.devices)) {
+		return f
+	}
+	return nil
+}
+
 // keep carries over from the rule set before what means the same for its packets.
 func (m *Memo) keep(key filterKey) *Filter {
-	old := m.before[key]
-	if old == nil || !m.kept || m.of == nil || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
+	old := m.earlier(key)
+	if old == nil || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
 		return nil
 	}
 	f := *old
@@ -75,8 +83,8 @@ const maxChanged = 256
 
 // front is the filter from before with the packets of changed rules left to Linux; nil where more changed than that.
 func (m *Memo) front(key filterKey) *Filter {
-	old := m.before[key]
-	if old == nil || !m.kept || m.of == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
+	old := m.earlier(key)
+	if old == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
 		return nil
 	}
 	changed, ok := rules.Changed(old.Program.Rules(), key.met(m.of), key.class().Family, maxChanged)

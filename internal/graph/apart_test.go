@@ -194,3 +194,26 @@ func TestChangedRuleInFront(t *testing.T) {
 		t.Errorf("to be compiled, while all packets go to Linux: %+v", work)
 	}
 }
+
+// Images from before a device came or got another name are not gone on with, however many changes of rules came after.
+func TestEarlierImagesKnowTheDevices(t *testing.T) {
+	pol := apartPolicy(0)
+	Build(manyRules(20, true), pol)
+	m := pol.Memo
+	for key, f := range m.filters {
+		m.before[key], m.kept = f, true
+		if m.earlier(key) != f {
+			t.Errorf("%v: not gone on with", key)
+		}
+		own := m.devices
+		m.devices = slices.Clone(own)
+		m.devices[0].Name = "renamed"
+		if m.earlier(key) != nil || m.keep(key) != nil || m.front(key) != nil {
+			t.Errorf("%v: gone on with though a device has another name", key)
+		}
+		m.devices = own
+	}
+	if len(m.filters) == 0 {
+		t.Error("no filters")
+	}
+}

@@ -29,10 +29,11 @@ type Filter struct {
 	// Front leaves packets to Linux before all images: those that rules concern which changed since the images were made (apart.go).
 	Front *image.Image `json:"-"`
 
-	shared    bool // there are entries at hooks that belong to no device
-	mark      bool // a rule changes the mark
-	routeMark bool // and one before the route does
-	closed    bool // no packet comes to its end
+	devices   []rules.Device // that the images know
+	shared    bool           // there are entries at hooks that belong to no device
+	mark      bool           // a rule changes the mark
+	routeMark bool           // and one before the route does
+	closed    bool           // no packet comes to its end
 	left      []rules.SlowTraffic
 	at        map[string]bool
 }

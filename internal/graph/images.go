@@ -102,6 +102,7 @@ func (m *Memo) begin(net *model.Network, compile bool) {
 // compiled is a filter with its images.
 func compiled(rs *ruleset.Ruleset, key filterKey, devices []rules.Device, old *Filter) *Filter {
 	f := newFilter(rs, key)
+	f.devices = devices
 	if f.Pre.Entries+f.Post.Entries > 0 {
 		f.Problem = f.compile(rs, devices, old)
 	}
