@@ -238,16 +238,18 @@ func (p *page) clocks() {
 		"no interrupt, no socket buffer. Ours are the clocks of the router's thread per packet, with everything that veth and NAPI cost; the drop floor and the redirect ceiling show how much of it that is.")
 	t := report.NewTable("what", "clocks/packet", "ns/packet")
 	t.Row("VPP: ethernet-input to tx, 1 route", "109", "47")
-	for _, v := range []string{suite.DropAll, suite.Redirect, suite.ShuntXDP, suite.ShuntTC, suite.LinuxGRO} {
+	for _, v := range []string{suite.DropAll, suite.Redirect, suite.RedirectRead, suite.ShuntXDP, suite.ShuntTC, suite.LinuxGRO} {
 		for _, c := range []string{"ipv4, router alone", "ipv4, end to end"} {
 			if st := f.Row(c, v, "cost").Stat(); st.N > 0 {
 				t.Row(v+": "+c, report.Number(st.Median*f.Provenance.MHz/1e3), report.Number(st.Median))
 			}
 		}
 	}
-	if shunt, floor := f.Row("ipv4, router alone", suite.ShuntXDP, "cost"), f.Row("ipv4, router alone", suite.Redirect, "cost"); shunt != nil && floor != nil {
-		own := shunt.Stat().Median - floor.Stat().Median
-		t.Row("shunt xdp less the redirect ceiling: what deciding costs", report.Number(own*f.Provenance.MHz/1e3), report.Number(own))
+	for _, floor := range []struct{ variant, what string }{{suite.Redirect, "the redirect ceiling: reading and deciding"}, {suite.RedirectRead, "the redirect that reads: deciding"}} {
+		shunt, less := f.Row("ipv4, router alone", suite.ShuntXDP, "cost").Stat(), f.Row("ipv4, router alone", floor.variant, "cost").Stat()
+		if own := shunt.Median - less.Median; shunt.N > 0 && less.N > 0 {
+			t.Row("shunt xdp less "+floor.what, report.Number(own*f.Provenance.MHz/1e3), report.Number(own))
+		}
 	}
 	p.Table(t)
 }

@@ -84,8 +84,9 @@ func dropAfterReading(in *lab.Port) error {
 	return errors.Join(attachXDP(in, prog), prog.Close())
 }
 
-// redirectOnly attaches the ceiling: a program that writes the MAC addresses and redirects every frame to one port, looking at nothing.
-func redirectOnly(in, out *lab.Port) error {
+// redirectOnly attaches the ceiling: a program that writes the MAC addresses and redirects every frame to one port, looking at nothing; or, reading,
+// at whether the sender's address is 0, for which it has to wait until the frame's first bytes are in this CPU's cache.
+func redirectOnly(in, out *lab.Port, reading bool) error {
 	devs, err := deviceMap(out)
 	if err != nil {
 		return err
@@ -97,6 +98,15 @@ func redirectOnly(in, out *lab.Port) error {
 		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // xdp_md.data_end
 		asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, 14),
 		asm.JGT.Reg(asm.R4, asm.R3, "drop"),
+	}
+	if reading {
+		const source, behind = 26, 30 // bytes from the beginning of the frame
+		insns = append(insns,
+			asm.Mov.Reg(asm.R4, asm.R2), asm.Add.Imm(asm.R4, behind),
+			asm.JGT.Reg(asm.R4, asm.R3, "drop"),
+			asm.LoadMem(asm.R4, asm.R2, source, asm.Word),
+			asm.JEq.Imm(asm.R4, 0, "drop"),
+		)
 	}
 	for at := 0; at < len(macs); at += 4 {
 		word := int64(int32(binary.NativeEndian.Uint32(macs[at:])))

@@ -26,6 +26,7 @@ const (
 	ShuntTC        = "shunt tc"
 	XDPForward     = "xdp-forward"
 	Redirect       = "redirect only"
+	RedirectRead   = "redirect, address read"
 	DropAll        = "drop"
 	DropRead       = "drop, address read"
 )
@@ -82,7 +83,8 @@ var Variants = []Variant{
 	{Name: ShuntXDP, Setup: ShuntAt(graph.XDP)},
 	{Name: ShuntTC, Setup: ShuntAt(graph.TC)},
 	{Name: XDPForward, Setup: (*Lane).xdpForward},
-	{Name: Redirect, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out()) }},
+	{Name: Redirect, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out(), false) }},
+	{Name: RedirectRead, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out(), true) }},
 	Floor,
 }
 

@@ -6,34 +6,50 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// Generator sends [Traffic] out of a port as XDP frames, from one CPU, at 5 to 10
-// million packets per second: a program run over and over in live-frames mode.
+// Generator sends [Traffic] out of a port as XDP frames, from one CPU, at up to 5 to
+// 10 million packets per second: a program run over and over in live-frames mode.
 // The receiver recycles the frames' memory, so that every packet's header is
 // written anew.
+//
+// Traffic without a rate is steered: it comes a little faster than the receiver takes it. More would spoil what is measured. Frames that are refused
+// go back to the pool that the receiver gives its frames back to, under the same lock, and waiting for that was half of a router's time.
 type Generator struct {
 	port  *Port
 	cpu   int
 	size  int
+	fixed bool // the traffic has a rate
+	burst int
 	prog  *liveProgram
-	stop  *ebpf.Map // u32; apart from state, since a write replaces a whole value
+	order *ebpf.Map // what the program is told; apart from state, since a write replaces a whole value
 	state *ebpf.Map
 	dev   *ebpf.Map
 
-	stopping atomic.Bool  // what the stop map says
+	mu       sync.Mutex
+	told     [2]uint32    // the order map: stop, interval
 	thread   atomic.Int32 // id of the thread that sends
 	done     chan error   // nil while stopped
+	steering chan error   // nil unless it is steered
 }
+
+// Offsets in the only value of the order map.
+const (
+	orderStop     = 0 // u32
+	orderInterval = 4 // u32: nanoseconds between bursts
+	orderSize     = 8
+)
 
 // Offsets in the only value of the state map.
 const (
 	stateSent = 0 // u64: packets handed to the port
-	stateNext = 8 // u64: CLOCK_MONOTONIC time of the next packet, if paced
+	stateNext = 8 // u64: CLOCK_MONOTONIC time of the next burst
 	stateSize = 16
 )
 
@@ -47,7 +63,12 @@ const (
 // Generator prepares to send the traffic from the CPU; the port's peer must take
 // XDP frames, as for [Port.Wire].
 func (p *Port) Generator(t Traffic, cpu int) (*Generator, error) {
-	g := &Generator{port: p, cpu: cpu, size: t.Size}
+	g := &Generator{port: p, cpu: cpu, size: t.Size, fixed: t.Rate > 0, burst: t.burst()}
+	rate := t.Rate
+	if !g.fixed {
+		rate = firstRate
+	}
+	g.told[1] = g.interval(float64(rate))
 	if err := g.load(t); err != nil {
 		return nil, errors.Join(fmt.Errorf("making a generator at %s: %w", p, err), g.Close())
 	}
@@ -66,7 +87,7 @@ func (g *Generator) load(t Traffic) error {
 		to   **ebpf.Map
 		spec ebpf.MapSpec
 	}{
-		{&g.stop, ebpf.MapSpec{Name: "lab_stop", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}},
+		{&g.order, ebpf.MapSpec{Name: "lab_order", Type: ebpf.Array, KeySize: 4, ValueSize: orderSize, MaxEntries: 1}},
 		{&g.state, ebpf.MapSpec{Name: "lab_state", Type: ebpf.Array, KeySize: 4, ValueSize: stateSize, MaxEntries: 1}},
 		{&g.dev, ebpf.MapSpec{Name: "lab_dev", Type: ebpf.DevMap, KeySize: 4, ValueSize: 4, MaxEntries: 1}},
 	} {
@@ -78,7 +99,7 @@ func (g *Generator) load(t Traffic) error {
 	if err := g.port.NS.Do(func() error { return g.dev.Put(uint32(0), uint32(g.port.Index)) }); err != nil {
 		return fmt.Errorf("naming the port in the device map: %w", err)
 	}
-	g.prog, err = loadLive("lab_generator", t.program(m, g.stop.FD(), g.state.FD(), g.dev.FD()))
+	g.prog, err = loadLive("lab_generator", t.program(m, g.order.FD(), g.state.FD(), g.dev.FD()))
 	return err
 }
 
@@ -92,6 +113,10 @@ func (g *Generator) Start() error {
 	}
 	g.done = make(chan error, 1)
 	go func() { g.done <- g.run() }()
+	if !g.fixed {
+		g.steering = make(chan error, 1)
+		go func() { g.steering <- g.steer() }()
+	}
 	return nil
 }
 
@@ -106,6 +131,10 @@ func (g *Generator) Stop() error {
 	}
 	err := <-g.done
 	g.done = nil
+	if g.steering != nil {
+		err = errors.Join(err, <-g.steering)
+		g.steering = nil
+	}
 	return err
 }
 
@@ -121,7 +150,7 @@ func (g *Generator) Sent() (uint64, error) {
 
 // Close stops the generator and frees it.
 func (g *Generator) Close() error {
-	return errors.Join(g.Stop(), g.prog.Close(), g.stop.Close(), g.state.Close(), g.dev.Close())
+	return errors.Join(g.Stop(), g.prog.Close(), g.order.Close(), g.state.Close(), g.dev.Close())
 }
 
 // run sends until told to stop, on a thread of its own, which ends with it since
@@ -140,7 +169,7 @@ func (g *Generator) run() error {
 		if err := g.prog.run(data, generatorRepeat, generatorBatch); err != nil {
 			return fmt.Errorf("generating at %s: %w", g.port, err)
 		}
-		if g.stopping.Load() {
+		if g.stopping() {
 			return nil
 		}
 	}
@@ -149,13 +178,91 @@ func (g *Generator) run() error {
 // setStop tells run, and the program in the middle of its repetitions, to stop or
 // not to.
 func (g *Generator) setStop(stop bool) error {
-	g.stopping.Store(stop)
-	var word uint32
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told[0] = 0
 	if stop {
-		word = 1
+		g.told[0] = 1
 	}
-	if err := g.stop.Put(uint32(0), word); err != nil {
+	if err := g.order.Put(uint32(0), g.told); err != nil {
 		return fmt.Errorf("telling the generator to start or stop: %w", err)
+	}
+	return nil
+}
+
+func (g *Generator) stopping() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.told[0] != 0
+}
+
+// interval is the time between two bursts at a rate.
+func (g *Generator) interval(rate float64) uint32 {
+	return uint32(float64(g.burst) * 1e9 / rate)
+}
+
+// How a generator is steered. The share that the receiver refuses should be small enough not to disturb it and large enough to show that there is
+// always a packet for it to take.
+const (
+	firstRate  = 1e6 // packets per second; where the last run ended, afterwards
+	slowest    = 1e3
+	fastest    = 2e7
+	fewRefused = 0.05
+	steerEvery = 4 * time.Millisecond
+)
+
+// steer keeps the rate at what the receiver takes, and a little more, until the generator stops.
+func (g *Generator) steer() error {
+	read := func() (sent, refused uint64, err error) {
+		if sent, err = g.Sent(); err == nil {
+			refused, err = g.port.refused()
+		}
+		return sent, refused, err
+	}
+	sent, refused, err := read()
+	if err != nil {
+		return err
+	}
+	last, step, order := time.Now(), 1.5, g.rate()
+	for !g.stopping() {
+		time.Sleep(steerEvery)
+		s, r, err := read()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		made, lost := float64(s-sent), min(float64(r-refused), float64(s-sent))
+		if made < float64(2*g.burst) {
+			continue // too few to say anything
+		}
+		rate := made / now.Sub(last).Seconds()
+		switch {
+		case lost > made*fewRefused:
+			order, step = rate*(1-lost/made+fewRefused), 1.05
+		case rate > 0.9*order: // else something kept it from making more
+			order *= step
+		}
+		order = min(max(order, slowest), fastest)
+		if err := g.setRate(order); err != nil {
+			return err
+		}
+		sent, refused, last = s, r, now
+	}
+	return nil
+}
+
+func (g *Generator) rate() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return float64(g.burst) * 1e9 / float64(g.told[1])
+}
+
+func (g *Generator) setRate(rate float64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told[1] = g.interval(rate)
+	if err := g.order.Put(uint32(0), g.told); err != nil {
+		return fmt.Errorf("telling the generator its rate: %w", err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type Traffic struct {
 	Host             int // host number within each destination prefix
 	Size             int // of the frame in bytes, without FCS: 60 to 1514, with IPv6 from 62
 	Flows            int // distinct pairs of destination and source port; 0: one per prefix
-	Rate             int // packets per second, evenly spaced; 0: as fast as possible
+	Rate             int // packets per second, evenly spaced; 0: as fast as the receiver takes them
 }
 
 // Flow number f goes to prefix f mod Dst.Count and has source port SrcPort +
@@ -84,7 +84,7 @@ const (
 // shape of the traffic is constants in the code: what is not asked for costs
 // nothing. In C:
 //
-//	if (stop || data + header > data_end || early(rate)) return XDP_DROP;
+//	if (order->stop || early(order->interval) || data + header > data_end) return XDP_DROP;
 //	memcpy(data, template, header);
 //	flow = prandom() * flows >> 32;
 //	ip->saddr = src + (prandom() * sources >> 32);
@@ -92,16 +92,14 @@ const (
 //	udp->source = port + flow / count;
 //	fix the checksum; state->sent++;
 //	return bpf_redirect_map(&devmap, 0, 0);
-func (t Traffic) program(m template, stop, state, devmap int) asm.Instructions {
+func (t Traffic) program(m template, order, state, devmap int) asm.Instructions {
 	insns := asm.Instructions{
 		asm.Mov.Reg(genCtx, asm.R1),
-		asm.LoadMapValue(asm.R1, stop, 0),
+		asm.LoadMapValue(asm.R1, order, orderStop),
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word),
 		asm.JNE.Imm(asm.R2, 0, "drop"),
 	}
-	if t.Rate > 0 {
-		insns = append(insns, t.pace(state)...)
-	}
+	insns = append(insns, t.pace(order, state)...)
 	insns = append(insns, t.packet(m, 0)...)
 	return append(insns,
 		asm.LoadMapValue(asm.R1, state, stateSent),
@@ -137,22 +135,51 @@ func (t Traffic) packet(m template, data int16) asm.Instructions {
 	return append(insns, t.address4(m)...)
 }
 
-// pace drops the packet unless its time has come. Spinning on the clock is dear,
-// but spaces packets far better than sleeping could. A generator that fell behind
-// (it was preempted) does not catch up with a burst: time missed is skipped.
-func (t Traffic) pace(state int) asm.Instructions {
-	interval := int32(1e9 / t.Rate)
-	return asm.Instructions{
-		asm.FnKtimeGetNs.Call(),
+// burst is how many packets share one look at the clock: looking takes as long as making a packet.
+func (t Traffic) burst() int {
+	if t.Rate > 0 {
+		return 1
+	}
+	return 16
+}
+
+// looks bounds how often one run looks at the clock: some 60 microseconds. The verifier walks each time.
+const looks = 2048
+
+// pace waits until the next burst's time has come. Spinning on the clock is dear, but spaces packets far better than sleeping could; a packet
+// that is dropped instead takes the lock of the pool of frames, which the receiver needs when it gives a frame back: its packets would cost
+// twice as much. A generator that fell behind (it was preempted) does not catch up with a long burst: time missed is skipped.
+func (t Traffic) pace(order, state int) asm.Instructions {
+	const behind = 100 // intervals that are caught up with
+	var insns asm.Instructions
+	if n := t.burst(); n > 1 {
+		insns = asm.Instructions{
+			asm.LoadMapValue(asm.R1, state, stateSent),
+			asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
+			asm.And.Imm(asm.R2, int32(n-1)),
+			asm.JNE.Imm(asm.R2, 0, "go"),
+		}
+	}
+	return append(insns,
+		asm.Mov.Imm(genFlow, 0),
+		asm.FnKtimeGetNs.Call().WithSymbol("look"),
 		asm.LoadMapValue(asm.R1, state, stateNext),
 		asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord),
-		asm.JLT.Reg(asm.R0, asm.R2, "drop"),
-		asm.Add.Imm(asm.R2, interval),
-		asm.Mov.Reg(asm.R3, asm.R0), asm.Sub.Imm(asm.R3, 100*interval),
-		asm.JGE.Reg(asm.R2, asm.R3, "paced"),
+		asm.JGE.Reg(asm.R0, asm.R2, "due"),
+		asm.Add.Imm(genFlow, 1),
+		asm.JLT.Imm(genFlow, looks, "look"),
+		asm.Ja.Label("drop"),
+
+		asm.LoadMapValue(asm.R3, order, orderInterval).WithSymbol("due"),
+		asm.LoadMem(asm.R3, asm.R3, 0, asm.Word),
+		asm.Add.Reg(asm.R2, asm.R3),
+		asm.Mul.Imm(asm.R3, behind),
+		asm.Mov.Reg(asm.R4, asm.R0), asm.Sub.Reg(asm.R4, asm.R3),
+		asm.JGE.Reg(asm.R2, asm.R4, "paced"),
 		asm.Mov.Reg(asm.R2, asm.R0),
 		asm.StoreMem(asm.R1, 0, asm.R2, asm.DWord).WithSymbol("paced"),
-	}
+		asm.Mov.Imm(genFlow, 0).WithSymbol("go"),
+	)
 }
 
 // store writes the template's header with immediate stores.
