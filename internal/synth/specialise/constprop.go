@@ -313,7 +313,7 @@ func (a *analysis) write(s *state, n *node, v value) {
 	case frame:
 		s.store(int64(at.n), n.ins.OpCode.Size().Sizeof(), v)
 	case anything:
-		s.forgetFrame()
+		s.scatter(v)
 	}
 }
 
@@ -321,7 +321,7 @@ func (a *analysis) write(s *state, n *node, v value) {
 func (a *analysis) atomic(s *state, n *node) {
 	e := effectsOf(n)
 	if s.regs[n.ins.Dst].maybeFrame() || s.regs[n.ins.Src].maybeFrame() {
-		s.forgetFrame()
+		s.scatter(value{kind: anything})
 	}
 	for r := range registers - 1 {
 		if e.defs.has(asm.Register(r)) {
@@ -331,19 +331,23 @@ func (a *analysis) atomic(s *state, n *node) {
 }
 
 // call applies what any callee may do: clobber r0-r5, and write through the addresses that it was given. A helper writes upwards from
-// an address; another function may go anywhere in the frame.
+// an address, and no addresses; another function may go anywhere in the frame, and keep there or give back an address that it was given.
 func (a *analysis) call(s *state, ins *asm.Instruction) {
 	helper := ins.IsBuiltinCall()
+	var given value
 	for r := 1; r <= 5; r++ {
 		switch v := s.regs[r]; {
-		case v.kind == anything, v.kind == frame && (!helper || a.callbacks):
-			s.forgetFrame()
+		case v.maybeFrame() && (!helper || a.callbacks):
+			given = value{kind: anything}
+			s.scatter(given)
+		case v.kind == anything:
+			s.scatter(value{})
 		case v.kind == frame:
 			s.forget(int64(v.n), 0)
 		}
 	}
 	clear(s.regs[:6])
 	if !helper {
-		s.regs[0] = value{kind: anything} // a callee may give back an address that it was given
+		s.regs[0] = given
 	}
 }

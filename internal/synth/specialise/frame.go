@@ -54,7 +54,7 @@ func privateBytes(f *function, a *analysis) (limit int64, ok bool) {
 					low = min(low, int64(v.n))
 				}
 			}
-			if v := s.regs[n.ins.Dst]; v.kind == anything && computes(&n.ins) {
+			if v := s.regs[n.ins.Dst]; v.kind == anything && computes(n) {
 				return 0, false // an address moved by an amount that is not known
 			}
 			limit = min(limit, low)
@@ -63,8 +63,12 @@ func privateBytes(f *function, a *analysis) (limit int64, ok bool) {
 	return limit, true
 }
 
-// computes is arithmetic other than a plain copy.
-func computes(ins *asm.Instruction) bool {
+// computes is arithmetic other than a plain copy or a step upwards.
+func computes(n *node) bool {
+	ins := &n.ins
+	if !n.relocated && ins.OpCode.Class() == asm.ALU64Class && ins.OpCode.ALUOp() == asm.Add && ins.OpCode.Source() == asm.ImmSource && int32(ins.Constant) >= 0 && ins.Offset == 0 {
+		return false
+	}
 	return ins.OpCode.Class().IsALU() && ins.OpCode.ALUOp() != asm.Mov || ins.OpCode.Class().IsALU() && ins.Offset != 0
 }
 

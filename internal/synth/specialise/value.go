@@ -52,10 +52,27 @@ const (
 	cells     = frameSize / cellSize
 )
 
-// cell is the part of the frame that a store of 4 or 8 bytes filled; size is 0 where nothing is known.
+// cell is the part of the frame that a store of 4 or 8 bytes filled; size is 0 where nothing is known but that no address of the frame lies there:
+// the verifier takes for an address only what a store of 8 aligned bytes left.
 type cell struct {
 	value
 	size uint64
+}
+
+// mayHoldFrame says whether an address of the frame may have been stored there.
+func (c cell) mayHoldFrame() bool { return c.size == 8 && c.maybeFrame() }
+
+// join is what is known of a cell where two paths meet.
+func (c cell) join(d cell) cell {
+	switch {
+	case c == d:
+		return c
+	case c.size == d.size && c.size != 0:
+		return cell{c.value.join(d.value), c.size}
+	case c.mayHoldFrame() || d.mayHoldFrame():
+		return cell{value{kind: anything}, 8}
+	}
+	return cell{}
 }
 
 // state is what is known before an instruction.
@@ -85,12 +102,8 @@ func (s *state) join(t *state) (changed bool) {
 	}
 	for i := range s.stack {
 		if s.stack[i] != t.stack[i] {
-			a, b := s.stack[i], t.stack[i]
-			var j cell
-			if a.size == b.size && a.size != 0 {
-				j = cell{a.value.join(b.value), a.size}
-			}
-			changed = changed || j != a
+			j := s.stack[i].join(t.stack[i])
+			changed = changed || j != s.stack[i]
 			s.stack[i] = j
 		}
 	}
@@ -112,7 +125,16 @@ func (s *state) forget(from, to int64) {
 	}
 }
 
-func (s *state) forgetFrame() { s.stack = [cells]cell{} }
+// scatter drops what is known of the frame after v may have been written anywhere in it.
+func (s *state) scatter(v value) {
+	for i := range s.stack {
+		if i%2 == 0 && (v.maybeFrame() || s.stack[i].mayHoldFrame()) {
+			s.stack[i] = cell{value{kind: anything}, 8}
+		} else {
+			s.stack[i] = cell{}
+		}
+	}
+}
 
 // aligned returns the cell of an access to size bytes at off from r10, if it is one that cells can hold.
 func aligned(off int64, size int) (int, bool) {
@@ -125,7 +147,7 @@ func aligned(off int64, size int) (int, bool) {
 // store writes v into size bytes at off from r10.
 func (s *state) store(off int64, size int, v value) {
 	if off < -frameSize || off+int64(size) > 0 {
-		s.forgetFrame()
+		s.scatter(v)
 		return
 	}
 	s.forget(off, off+int64(size))
@@ -144,8 +166,5 @@ func (s *state) load(off int64, size int) value {
 	if i, ok := aligned(off, size); ok && int(s.stack[i].size) == size {
 		return s.stack[i].value
 	}
-	if size < 8 {
-		return value{} // too small for an address
-	}
-	return value{kind: anything}
+	return value{}
 }
