@@ -24,6 +24,7 @@
 #define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
+#define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
 #define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
@@ -110,6 +111,42 @@ struct shunt_sets {
 	__u16 member_id;
 };
 
+/*
+ * Where the kernel's bridge keeps what programs read live (node/bridge.h): offsets in bytes by its own type information. They are data and not
+ * CO-RE, since the bridge may be loaded long after the daemon has started.
+ */
+struct shunt_bridges {
+	__u64 options;		/* bits of net_bridge's options that must not be set */
+	__u16 known;		/* 1: the rest is */
+	__u16 dev_flags;	/* in struct net_device */
+	__u16 dev_priv_flags;
+	__u16 dev_ifindex;
+	__u16 dev_mtu;
+	__u16 dev_handler;	/* rx_handler_data: the port, where it is one */
+	__u16 port_bridge;	/* in struct net_bridge_port */
+	__u16 port_dev;
+	__u16 port_state;
+	__u16 port_flags;
+	__u16 port_backup;
+	__u16 port_domain;	/* hwdom; 0: this kernel has no switches in hardware */
+	__u16 br_dev;		/* in struct net_bridge */
+	__u16 br_options;
+	__u16 br_ageing;
+	__u16 br_changing;	/* topology_change, one byte */
+	__u16 br_table;		/* of its FDB */
+	__u16 tbl_size;		/* in struct bucket_table */
+	__u16 tbl_nest;
+	__u16 tbl_seed;
+	__u16 tbl_next;
+	__u16 tbl_buckets;
+	__u16 fdb_node;		/* in struct net_bridge_fdb_entry */
+	__u16 fdb_port;
+	__u16 fdb_key;		/* address, and VLAN in the last two bytes */
+	__u16 fdb_flags;
+	__u16 fdb_updated;
+	__u16 pad;
+};
+
 /* How sets of one type and family are asked; images have a table of them. What a method does not need is 0. */
 struct shunt_set_kind {
 	__u64 name[2];		/* the type's, its first 16 bytes */
@@ -164,6 +201,7 @@ struct shunt_config {
 	__u8 track;			/* connections can be looked up (node/conntrack.h) */
 	__u8 track4;			/* 1: Linux tracks connections of this family */
 	__u8 track6;
+	__u8 bridge;			/* 1: the port is a bridge's (node/bridge.h) */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */
@@ -185,6 +223,7 @@ struct shunt_config {
 	__u32 rule_maps;		/* tells programs apart that were made for other maps of rules */
 	__u32 rule_pad;
 	struct shunt_sets sets;
+	struct shunt_bridges bridges;
 	struct shunt_guard_word guard[SHUNT_GUARD_WORDS];
 	struct shunt_guard_word guard4[SHUNT_FAMILY_WORDS];
 	struct shunt_guard_word guard6[SHUNT_FAMILY_WORDS];
@@ -407,6 +446,9 @@ enum shunt_word {
 	SHUNT_W_CT_STREAM,
 	SHUNT_W_CT_CHECKSUM,
 	SHUNT_W_CT_LIBERAL,
+	SHUNT_W_BR_PREROUTING,
+	SHUNT_W_BR_FORWARD,
+	SHUNT_W_BR_POSTROUTING,
 	SHUNT_W_NET_COUNT,
 	/* of one device */
 	SHUNT_W_DEV_RP_FILTER = SHUNT_W_NET_COUNT,
@@ -426,7 +468,7 @@ struct shunt_word_value {
 
 /* In and out of the hook walk (BPF_PROG_TYPE_SYSCALL context): the functions registered at one netfilter hook, in order. */
 struct shunt_hooks_query {
-	__u32 family;		/* in: 4 or 6 */
+	__u32 family;		/* in: 4 or 6, 7 for the bridge */
 	__u32 hook;		/* in: NF_INET_* */
 	__u32 count;		/* out: registered functions; more than SHUNT_HOOK_ENTRIES are counted, not listed */
 	__u32 pad;

@@ -25,6 +25,11 @@
 /* IPV4_DEVCONF_*, include/uapi/linux/ip.h: indexes count from 1. */
 #define DEVCONF_RP_FILTER 8
 
+/* NF_INET_*, include/uapi/linux/netfilter.h, and NF_BR_* alike */
+#define PREROUTING 0
+#define FORWARD 2
+#define POSTROUTING 4
+
 always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 {
 	struct ipv4_devconf *all4 = BPF_CORE_READ(net, ipv4.devconf_all);
@@ -66,13 +71,14 @@ always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 		WORD(q, SHUNT_W_CT_CHECKSUM, AT(net, ct.sysctl_checksum), __u32);
 		WORD(q, SHUNT_W_CT_LIBERAL, AT(net, ct.nf_ct_proto.tcp.tcp_be_liberal), __u32);
 	}
+	if (HAS(net, nf.hooks_bridge)) {
+		WORD(q, SHUNT_W_BR_PREROUTING, AT(net, nf.hooks_bridge[PREROUTING]), __u64);
+		WORD(q, SHUNT_W_BR_FORWARD, AT(net, nf.hooks_bridge[FORWARD]), __u64);
+		WORD(q, SHUNT_W_BR_POSTROUTING, AT(net, nf.hooks_bridge[POSTROUTING]), __u64);
+	}
 	if (HAS(net, ptype_all))
 		WORD(q, SHUNT_W_PTYPE_ALL, AT(net, ptype_all), __u64);
 }
-
-/* NF_INET_*, include/uapi/linux/netfilter.h */
-#define PREROUTING 0
-#define FORWARD 2
 
 #define NFPROTO_IPV4 2
 #define NFPROTO_IPV6 10
@@ -197,7 +203,9 @@ int shunt_hooks(struct shunt_hooks_query *q)
 		return 1;
 	if (q->family == 4)
 		bpf_core_read(&table, sizeof(table), &net->nf.hooks_ipv4[hook]);
-	else
+	else if (q->family == 7 && HAS(net, nf.hooks_bridge))
+		bpf_core_read(&table, sizeof(table), &net->nf.hooks_bridge[hook]);
+	else if (q->family == 6)
 		bpf_core_read(&table, sizeof(table), &net->nf.hooks_ipv6[hook]);
 	q->count = 0;
 	if (!table)
@@ -284,6 +292,7 @@ const struct shunt_trace *export_trace __attribute__((unused));
 const struct shunt_guard_query *export_guard_query __attribute__((unused));
 const struct shunt_hooks_query *export_hooks_query __attribute__((unused));
 const struct shunt_sets *export_sets __attribute__((unused));
+const struct shunt_bridges *export_bridges __attribute__((unused));
 const struct shunt_set_kind *export_set_kind __attribute__((unused));
 const struct shunt_sets_query *export_sets_query __attribute__((unused));
 const enum shunt_set_method *export_set_method __attribute__((unused));

@@ -31,6 +31,7 @@ always_inline int is_gso(struct packet *p)
 
 #include "../node/egress_tc.h"
 #include "../node/pipeline.h"
+#include "../node/bridge.h"
 
 SEC("tc")
 int shunt_tc(struct __sk_buff *ctx)
@@ -47,14 +48,21 @@ int shunt_tc(struct __sk_buff *ctx)
 	p->data = ctx_data(ctx);
 	p->len = ctx->len;
 	p->gso = ctx->gso_size;
-	if (!configured(p))
+	if (!configured(p)) {
 		r = SHUNT_R_WRONG_DEVICE;
-	else if (ctx->pkt_type != PACKET_HOST)
+	} else if (at_bridge(p)) {
+		r = bridge(p);
+		if (r == NEXT) {
+			leave(p, SHUNT_R_FAST, p->out);
+			return bpf_redirect(p->out, 0);
+		}
+	} else if (ctx->pkt_type != PACKET_HOST) {
 		r = SHUNT_R_PACKET_TYPE;
-	else if (cfg.marks && ctx->mark)
+	} else if (cfg.marks && ctx->mark) {
 		r = SHUNT_R_SKB_MARK;
-	else
+	} else {
 		r = pipeline(p);
+	}
 	if (r == NEXT)
 		r = commit_tc(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)

@@ -20,6 +20,7 @@ always_inline int is_gso(struct packet *p)
 
 #include "../node/egress_xdp.h"
 #include "../node/pipeline.h"
+#include "../node/bridge.h"
 
 SEC("xdp.frags")
 int shunt_xdp(struct xdp_md *ctx)
@@ -31,12 +32,19 @@ int shunt_xdp(struct xdp_md *ctx)
 
 	__builtin_memset(fib.ipv6_dst, 0, sizeof(fib.ipv6_dst));	/* older verifiers do not see that it is IPv6's alone */
 	p->len = frame_len(ctx);
-	if (!configured(p))
+	if (!configured(p)) {
 		r = SHUNT_R_WRONG_DEVICE;
-	else if (frozen.skb_born && cfg.skb_born && has_offload(ctx))
+	} else if (frozen.skb_born && cfg.skb_born && has_offload(ctx)) {
 		r = SHUNT_R_SKB_OFFLOAD;
-	else
+	} else if (at_bridge(p)) {
+		r = bridge(p);
+		if (r == NEXT) {
+			leave(p, SHUNT_R_FAST, p->out);
+			return XDP_REDIRECT;	/* to where bridge_egress() said */
+		}
+	} else {
 		r = pipeline(p);
+	}
 	padded = p->len - p->l3;
 	if (r == NEXT)
 		r = commit_xdp(p);

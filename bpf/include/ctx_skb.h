@@ -70,6 +70,20 @@ always_inline struct net *device_net(ctx_t *ctx)
 	}
 }
 
+/* Address of the struct net_device that the packet came by. */
+always_inline __u64 device_at(ctx_t *ctx)
+{
+	if (frozen.peek == SHUNT_PEEK_CAST) {
+		struct sk_buff *skb = bpf_rdonly_cast(ctx, 0);
+
+		return (__u64)skb->dev;
+	} else {
+		struct sk_buff *skb = (void *)ctx;
+
+		return (__u64)BPF_CORE_READ(skb, dev);
+	}
+}
+
 #define CHECKSUM_NONE 0
 #define CHECKSUM_COMPLETE 2
 

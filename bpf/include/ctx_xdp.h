@@ -91,6 +91,21 @@ always_inline struct net *device_net(ctx_t *ctx)
 	}
 }
 
+/* Address of the struct net_device that the frame came by. */
+always_inline __u64 device_at(ctx_t *ctx)
+{
+	if (frozen.peek == SHUNT_PEEK_CAST) {
+		struct xdp_buff *xdp = bpf_rdonly_cast(ctx, 0);
+		struct xdp_rxq_info *rxq = bpf_rdonly_cast(xdp->rxq, 0);
+
+		return (__u64)rxq->dev;
+	} else {
+		struct xdp_buff *xdp = (void *)ctx;
+
+		return (__u64)BPF_CORE_READ(xdp, rxq, dev);
+	}
+}
+
 #define CHECKSUM_PARTIAL 3
 
 /*

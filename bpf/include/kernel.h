@@ -47,6 +47,7 @@ typedef struct {
 struct netns_nf {
 	struct nf_hook_entries *hooks_ipv4[5];
 	struct nf_hook_entries *hooks_ipv6[5];
+	struct nf_hook_entries *hooks_bridge[5];
 };
 struct netns_nftables {
 	unsigned int base_seq;

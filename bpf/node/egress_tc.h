@@ -12,7 +12,7 @@
 #include "ttl.h"
 #include "dsfield.h"
 
-/* Logical egress interfaces that may be entered. */
+/* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -58,6 +58,14 @@ always_inline int node_egress(struct packet *p)
 	if (p->gso && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
 		return SHUNT_R_SEGMENT_MTU;
 	return NEXT;
+}
+
+/* May frames of the bridge leave by its port? */
+always_inline int bridge_egress(struct packet *p)
+{
+	__u32 out = p->out | SHUNT_BRIDGED;
+
+	return bpf_map_lookup_elem(&tx_tc, &out) ? NEXT : SHUNT_R_EGRESS_SLOW;
 }
 
 /* Returns a reason to leave by, before the first write, or NEXT: rewritten, to be handed to the neighbour layer. */

@@ -12,7 +12,7 @@
 #include "dsfield.h"
 #include "vlan.h"
 
-/* Key: logical egress ifindex; value: the device that carries it. Entries vanish with their device. */
+/* Key: logical egress ifindex, or with SHUNT_BRIDGED that of a bridge's port; value: the device that carries it. Entries vanish with their device. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 4096);
@@ -98,6 +98,14 @@ always_inline int node_egress(struct packet *p)
 			return SHUNT_R_MTU;
 	}
 	return NEXT;
+}
+
+/* May frames of the bridge leave by its port? */
+always_inline int bridge_egress(struct packet *p)
+{
+	if (p->len > (__u32)(packet_end(p) - p->data))
+		return SHUNT_R_EGRESS_FRAGS;
+	return bpf_redirect_map(&tx_xdp, p->out | SHUNT_BRIDGED, XDP_PASS) == XDP_REDIRECT ? NEXT : SHUNT_R_EGRESS_SLOW;
 }
 
 /* Returns a reason to leave by, before the first write, or NEXT: rewritten. */

@@ -67,7 +67,8 @@ UNCHANGED(unchanged, guard, guards)
 UNCHANGED(unchanged4, guard4, guards4)
 UNCHANGED(unchanged6, guard6, guards6)
 
-always_inline int node_guard(struct packet *p)
+/* What every packet of the port rests on, whatever becomes of it. */
+always_inline int guard_port(struct packet *p)
 {
 	if (!right_device(p))
 		return SHUNT_R_WRONG_DEVICE;
@@ -75,11 +76,22 @@ always_inline int node_guard(struct packet *p)
 		return SHUNT_R_WATCHDOG;
 	if (live.stale)
 		return SHUNT_R_STALE;
-	if (!unchanged(p) || !(p->is6 ? unchanged6(p) : unchanged4(p))) {
+	if (!unchanged(p)) {
 		live.stale = 1;
 		return SHUNT_R_STALE;
 	}
 	return NEXT;
+}
+
+always_inline int node_guard(struct packet *p)
+{
+	int r = guard_port(p);
+
+	if (r == NEXT && !(p->is6 ? unchanged6(p) : unchanged4(p))) {
+		live.stale = 1;
+		return SHUNT_R_STALE;
+	}
+	return r;
 }
 
 #endif

@@ -154,6 +154,9 @@ func printInterface(w *screen, i *api.Interface) {
 	if len(i.Graph) > 0 {
 		fmt.Fprintf(w, "  nodes   %s\n", strings.Join(i.Graph, " → "))
 	}
+	if i.Bridge != nil {
+		fmt.Fprintf(w, "  bridge  %s: %s\n", i.Bridge.Name, i.Bridge.State)
+	}
 	for _, in := range i.Inputs {
 		if len(in.VLANs) > 0 {
 			fmt.Fprintf(w, "  vlan %v → %s: ip4 %s, ip6 %s\n", in.VLANs, in.Name, in.IP4, in.IP6)

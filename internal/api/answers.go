@@ -44,6 +44,7 @@ type Interface struct {
 	Packets Packets            `json:"packets"`
 	Hooks   map[string]Packets `json:"hooks"` // the same by hook
 	Inputs  []Input            `json:"inputs,omitempty"`
+	Bridge  *Bridge            `json:"bridge,omitempty"` // for a port of a bridge
 }
 
 // The states of an interface or family.
@@ -61,6 +62,12 @@ type Reason struct {
 	Family string `json:"family,omitempty"` // "ip4", "ip6"; "" for both
 	Hook   string `json:"hook,omitempty"`   // "xdp", "tc" where it speaks of one hook
 	Input  string `json:"input,omitempty"`  // the logical interface, where that is not the device
+}
+
+// Bridge says what becomes of frames between a bridge's ports that come by an interface.
+type Bridge struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // StateFast or StateSlow
 }
 
 // Input is a logical interface as packets reach it through a device.

@@ -13,6 +13,39 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type GuardShuntBridges struct {
+	_            structs.HostLayout
+	Options      uint64
+	Known        uint16
+	DevFlags     uint16
+	DevPrivFlags uint16
+	DevIfindex   uint16
+	DevMtu       uint16
+	DevHandler   uint16
+	PortBridge   uint16
+	PortDev      uint16
+	PortState    uint16
+	PortFlags    uint16
+	PortBackup   uint16
+	PortDomain   uint16
+	BrDev        uint16
+	BrOptions    uint16
+	BrAgeing     uint16
+	BrChanging   uint16
+	BrTable      uint16
+	TblSize      uint16
+	TblNest      uint16
+	TblSeed      uint16
+	TblNext      uint16
+	TblBuckets   uint16
+	FdbNode      uint16
+	FdbPort      uint16
+	FdbKey       uint16
+	FdbFlags     uint16
+	FdbUpdated   uint16
+	Pad          uint16
+}
+
 type GuardShuntConfig struct {
 	_  structs.HostLayout
 	In struct {
@@ -50,7 +83,7 @@ type GuardShuntConfig struct {
 	Track           uint8
 	Track4          uint8
 	Track6          uint8
-	_               [1]byte
+	Bridge          uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -95,6 +128,38 @@ type GuardShuntConfig struct {
 		Value      uint16
 		Member     uint16
 		MemberId   uint16
+	}
+	Bridges struct {
+		_            structs.HostLayout
+		Options      uint64
+		Known        uint16
+		DevFlags     uint16
+		DevPrivFlags uint16
+		DevIfindex   uint16
+		DevMtu       uint16
+		DevHandler   uint16
+		PortBridge   uint16
+		PortDev      uint16
+		PortState    uint16
+		PortFlags    uint16
+		PortBackup   uint16
+		PortDomain   uint16
+		BrDev        uint16
+		BrOptions    uint16
+		BrAgeing     uint16
+		BrChanging   uint16
+		BrTable      uint16
+		TblSize      uint16
+		TblNest      uint16
+		TblSeed      uint16
+		TblNext      uint16
+		TblBuckets   uint16
+		FdbNode      uint16
+		FdbPort      uint16
+		FdbKey       uint16
+		FdbFlags     uint16
+		FdbUpdated   uint16
+		Pad          uint16
 	}
 	Guard [8]struct {
 		_     structs.HostLayout
@@ -142,7 +207,7 @@ type GuardShuntGuardQuery struct {
 	Net     uint64
 	Jiffies uint64
 	Legacy  uint64
-	Word    [35]GuardShuntWordValue
+	Word    [38]GuardShuntWordValue
 }
 
 type GuardShuntGuardWord struct {
@@ -258,66 +323,79 @@ const (
 	GuardShuntReasonSHUNT_R_RULE_DROP                GuardShuntReason = 26
 	GuardShuntReasonSHUNT_R_NETFILTER_RULE           GuardShuntReason = 27
 	GuardShuntReasonSHUNT_R_NETFILTER_LONG           GuardShuntReason = 28
-	GuardShuntReasonSHUNT_R_RP_FILTER                GuardShuntReason = 29
-	GuardShuntReasonSHUNT_R_NOT_FORWARDED            GuardShuntReason = 30
-	GuardShuntReasonSHUNT_R_BLACKHOLE                GuardShuntReason = 31
-	GuardShuntReasonSHUNT_R_UNREACHABLE              GuardShuntReason = 32
-	GuardShuntReasonSHUNT_R_PROHIBIT                 GuardShuntReason = 33
-	GuardShuntReasonSHUNT_R_FORWARDING_DISABLED      GuardShuntReason = 34
-	GuardShuntReasonSHUNT_R_NO_NEIGHBOUR             GuardShuntReason = 35
-	GuardShuntReasonSHUNT_R_MTU                      GuardShuntReason = 36
-	GuardShuntReasonSHUNT_R_ROUTE_MTU                GuardShuntReason = 37
-	GuardShuntReasonSHUNT_R_ROUTE_ENCAP              GuardShuntReason = 38
-	GuardShuntReasonSHUNT_R_ROUTE_REALM              GuardShuntReason = 39
-	GuardShuntReasonSHUNT_R_ROUTE_ECMP               GuardShuntReason = 40
-	GuardShuntReasonSHUNT_R_ROUTE_UNKNOWN            GuardShuntReason = 41
-	GuardShuntReasonSHUNT_R_LOOKUP_ERROR             GuardShuntReason = 42
-	GuardShuntReasonSHUNT_R_SAME_INTERFACE           GuardShuntReason = 43
-	GuardShuntReasonSHUNT_R_EGRESS_SLOW              GuardShuntReason = 44
-	GuardShuntReasonSHUNT_R_CONNTRACK_PROTOCOL       GuardShuntReason = 45
-	GuardShuntReasonSHUNT_R_CONNTRACK_FLAGS          GuardShuntReason = 46
-	GuardShuntReasonSHUNT_R_CONNTRACK_CHECKSUM       GuardShuntReason = 47
-	GuardShuntReasonSHUNT_R_CONNTRACK_NEW            GuardShuntReason = 48
-	GuardShuntReasonSHUNT_R_CONNTRACK_STATE          GuardShuntReason = 49
-	GuardShuntReasonSHUNT_R_CONNTRACK_NAT            GuardShuntReason = 50
-	GuardShuntReasonSHUNT_R_CONNTRACK_EXTENSION      GuardShuntReason = 51
-	GuardShuntReasonSHUNT_R_CONNTRACK_WINDOW         GuardShuntReason = 52
-	GuardShuntReasonSHUNT_R_WATCHDOG                 GuardShuntReason = 53
-	GuardShuntReasonSHUNT_R_STALE                    GuardShuntReason = 54
-	GuardShuntReasonSHUNT_R_WRONG_DEVICE             GuardShuntReason = 55
-	GuardShuntReasonSHUNT_R_PAUSED                   GuardShuntReason = 56
-	GuardShuntReasonSHUNT_R_FORWARDING_OFF           GuardShuntReason = 57
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4PREROUTING  GuardShuntReason = 58
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4FORWARD     GuardShuntReason = 59
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4POSTROUTING GuardShuntReason = 60
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6PREROUTING  GuardShuntReason = 61
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6FORWARD     GuardShuntReason = 62
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6POSTROUTING GuardShuntReason = 63
-	GuardShuntReasonSHUNT_R_NETFILTER_NETDEV         GuardShuntReason = 64
-	GuardShuntReasonSHUNT_R_NETFILTER_UNKNOWN        GuardShuntReason = 65
-	GuardShuntReasonSHUNT_R_XFRM                     GuardShuntReason = 66
-	GuardShuntReasonSHUNT_R_RULE_UNKNOWN             GuardShuntReason = 67
-	GuardShuntReasonSHUNT_R_TRANSPARENT_SOCKET       GuardShuntReason = 68
-	GuardShuntReasonSHUNT_R_SYSCTL                   GuardShuntReason = 69
-	GuardShuntReasonSHUNT_R_LINK_DOWN                GuardShuntReason = 70
-	GuardShuntReasonSHUNT_R_LINK_KIND                GuardShuntReason = 71
-	GuardShuntReasonSHUNT_R_LINK_UPPER               GuardShuntReason = 72
-	GuardShuntReasonSHUNT_R_LINK_ATTRIBUTE           GuardShuntReason = 73
-	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 74
-	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 75
-	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 76
-	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 77
-	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 78
-	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 79
-	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 80
-	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 81
-	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 82
-	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 83
-	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 84
-	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 85
-	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 86
-	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 87
-	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 88
+	GuardShuntReasonSHUNT_R_BRIDGE_GROUP             GuardShuntReason = 29
+	GuardShuntReasonSHUNT_R_RP_FILTER                GuardShuntReason = 30
+	GuardShuntReasonSHUNT_R_NOT_FORWARDED            GuardShuntReason = 31
+	GuardShuntReasonSHUNT_R_BLACKHOLE                GuardShuntReason = 32
+	GuardShuntReasonSHUNT_R_UNREACHABLE              GuardShuntReason = 33
+	GuardShuntReasonSHUNT_R_PROHIBIT                 GuardShuntReason = 34
+	GuardShuntReasonSHUNT_R_FORWARDING_DISABLED      GuardShuntReason = 35
+	GuardShuntReasonSHUNT_R_NO_NEIGHBOUR             GuardShuntReason = 36
+	GuardShuntReasonSHUNT_R_MTU                      GuardShuntReason = 37
+	GuardShuntReasonSHUNT_R_ROUTE_MTU                GuardShuntReason = 38
+	GuardShuntReasonSHUNT_R_ROUTE_ENCAP              GuardShuntReason = 39
+	GuardShuntReasonSHUNT_R_ROUTE_REALM              GuardShuntReason = 40
+	GuardShuntReasonSHUNT_R_ROUTE_ECMP               GuardShuntReason = 41
+	GuardShuntReasonSHUNT_R_ROUTE_UNKNOWN            GuardShuntReason = 42
+	GuardShuntReasonSHUNT_R_LOOKUP_ERROR             GuardShuntReason = 43
+	GuardShuntReasonSHUNT_R_SAME_INTERFACE           GuardShuntReason = 44
+	GuardShuntReasonSHUNT_R_EGRESS_SLOW              GuardShuntReason = 45
+	GuardShuntReasonSHUNT_R_CONNTRACK_PROTOCOL       GuardShuntReason = 46
+	GuardShuntReasonSHUNT_R_CONNTRACK_FLAGS          GuardShuntReason = 47
+	GuardShuntReasonSHUNT_R_CONNTRACK_CHECKSUM       GuardShuntReason = 48
+	GuardShuntReasonSHUNT_R_CONNTRACK_NEW            GuardShuntReason = 49
+	GuardShuntReasonSHUNT_R_CONNTRACK_STATE          GuardShuntReason = 50
+	GuardShuntReasonSHUNT_R_CONNTRACK_NAT            GuardShuntReason = 51
+	GuardShuntReasonSHUNT_R_CONNTRACK_EXTENSION      GuardShuntReason = 52
+	GuardShuntReasonSHUNT_R_CONNTRACK_WINDOW         GuardShuntReason = 53
+	GuardShuntReasonSHUNT_R_BRIDGE_SOURCE            GuardShuntReason = 54
+	GuardShuntReasonSHUNT_R_BRIDGE_REFRESH           GuardShuntReason = 55
+	GuardShuntReasonSHUNT_R_BRIDGE_DESTINATION       GuardShuntReason = 56
+	GuardShuntReasonSHUNT_R_BRIDGE_LOCAL             GuardShuntReason = 57
+	GuardShuntReasonSHUNT_R_BRIDGE_PORT              GuardShuntReason = 58
+	GuardShuntReasonSHUNT_R_BRIDGE_TABLE             GuardShuntReason = 59
+	GuardShuntReasonSHUNT_R_BRIDGE_PROMISC           GuardShuntReason = 60
+	GuardShuntReasonSHUNT_R_WATCHDOG                 GuardShuntReason = 61
+	GuardShuntReasonSHUNT_R_STALE                    GuardShuntReason = 62
+	GuardShuntReasonSHUNT_R_WRONG_DEVICE             GuardShuntReason = 63
+	GuardShuntReasonSHUNT_R_PAUSED                   GuardShuntReason = 64
+	GuardShuntReasonSHUNT_R_FORWARDING_OFF           GuardShuntReason = 65
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4PREROUTING  GuardShuntReason = 66
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4FORWARD     GuardShuntReason = 67
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4POSTROUTING GuardShuntReason = 68
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6PREROUTING  GuardShuntReason = 69
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6FORWARD     GuardShuntReason = 70
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6POSTROUTING GuardShuntReason = 71
+	GuardShuntReasonSHUNT_R_NETFILTER_NETDEV         GuardShuntReason = 72
+	GuardShuntReasonSHUNT_R_NETFILTER_BRIDGE         GuardShuntReason = 73
+	GuardShuntReasonSHUNT_R_NETFILTER_UNKNOWN        GuardShuntReason = 74
+	GuardShuntReasonSHUNT_R_XFRM                     GuardShuntReason = 75
+	GuardShuntReasonSHUNT_R_RULE_UNKNOWN             GuardShuntReason = 76
+	GuardShuntReasonSHUNT_R_TRANSPARENT_SOCKET       GuardShuntReason = 77
+	GuardShuntReasonSHUNT_R_SYSCTL                   GuardShuntReason = 78
+	GuardShuntReasonSHUNT_R_LINK_DOWN                GuardShuntReason = 79
+	GuardShuntReasonSHUNT_R_LINK_KIND                GuardShuntReason = 80
+	GuardShuntReasonSHUNT_R_LINK_UPPER               GuardShuntReason = 81
+	GuardShuntReasonSHUNT_R_LINK_ATTRIBUTE           GuardShuntReason = 82
+	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 83
+	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 84
+	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 85
+	GuardShuntReasonSHUNT_R_BRIDGE_OPTION            GuardShuntReason = 86
+	GuardShuntReasonSHUNT_R_BRIDGE_VLAN              GuardShuntReason = 87
+	GuardShuntReasonSHUNT_R_BRIDGE_NETFILTER         GuardShuntReason = 88
+	GuardShuntReasonSHUNT_R_BRIDGE_UNREADABLE        GuardShuntReason = 89
+	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 90
+	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 91
+	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 92
+	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 93
+	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 94
+	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 95
+	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 96
+	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 97
+	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 98
+	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 99
+	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 100
+	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 101
 )
 
 type GuardShuntRpf uint32
@@ -455,12 +533,15 @@ const (
 	GuardShuntWordSHUNT_W_CT_STREAM       GuardShuntWord = 28
 	GuardShuntWordSHUNT_W_CT_CHECKSUM     GuardShuntWord = 29
 	GuardShuntWordSHUNT_W_CT_LIBERAL      GuardShuntWord = 30
-	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 31
-	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 31
-	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 32
-	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 33
-	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_BR_PREROUTING   GuardShuntWord = 31
+	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 32
+	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 33
+	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 36
+	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 37
+	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 38
 )
 
 type GuardShuntWordValue struct {
@@ -478,6 +559,7 @@ const (
 	GuardProgShuntFindSets   = "shunt_find_sets"
 	GuardProgShuntGuard      = "shunt_guard"
 	GuardProgShuntHooks      = "shunt_hooks"
+	GuardVarExportBridges    = "export_bridges"
 	GuardVarExportConfig     = "export_config"
 	GuardVarExportConn       = "export_conn"
 	GuardVarExportCount      = "export_count"
@@ -565,6 +647,7 @@ type GuardMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GuardVariableSpecs struct {
+	ExportBridges    *ebpf.VariableSpec `ebpf:"export_bridges"`
 	ExportConfig     *ebpf.VariableSpec `ebpf:"export_config"`
 	ExportConn       *ebpf.VariableSpec `ebpf:"export_conn"`
 	ExportCount      *ebpf.VariableSpec `ebpf:"export_count"`
@@ -624,6 +707,7 @@ func (m *GuardMaps) Close() error {
 //
 // It can be passed to LoadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GuardVariables struct {
+	ExportBridges    *ebpf.Variable `ebpf:"export_bridges"`
 	ExportConfig     *ebpf.Variable `ebpf:"export_config"`
 	ExportConn       *ebpf.Variable `ebpf:"export_conn"`
 	ExportCount      *ebpf.Variable `ebpf:"export_count"`

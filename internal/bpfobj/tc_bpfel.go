@@ -113,7 +113,7 @@ type TCShuntConfig struct {
 	Track           uint8
 	Track4          uint8
 	Track6          uint8
-	_               [1]byte
+	Bridge          uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -158,6 +158,38 @@ type TCShuntConfig struct {
 		Value      uint16
 		Member     uint16
 		MemberId   uint16
+	}
+	Bridges struct {
+		_            structs.HostLayout
+		Options      uint64
+		Known        uint16
+		DevFlags     uint16
+		DevPrivFlags uint16
+		DevIfindex   uint16
+		DevMtu       uint16
+		DevHandler   uint16
+		PortBridge   uint16
+		PortDev      uint16
+		PortState    uint16
+		PortFlags    uint16
+		PortBackup   uint16
+		PortDomain   uint16
+		BrDev        uint16
+		BrOptions    uint16
+		BrAgeing     uint16
+		BrChanging   uint16
+		BrTable      uint16
+		TblSize      uint16
+		TblNest      uint16
+		TblSeed      uint16
+		TblNext      uint16
+		TblBuckets   uint16
+		FdbNode      uint16
+		FdbPort      uint16
+		FdbKey       uint16
+		FdbFlags     uint16
+		FdbUpdated   uint16
+		Pad          uint16
 	}
 	Guard [8]struct {
 		_     structs.HostLayout

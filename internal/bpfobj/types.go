@@ -21,10 +21,14 @@ type (
 	HooksQuery = GuardShuntHooksQuery
 	WordValue  = GuardShuntWordValue
 	Sets       = GuardShuntSets
+	Bridges    = GuardShuntBridges
 	SetKind    = GuardShuntSetKind
 	SetsQuery  = GuardShuntSetsQuery
 	Word       = GuardShuntWord
 )
+
+// Bridged is SHUNT_BRIDGED: in the tables of ways out, for frames that a bridge hands to its port.
+const Bridged = uint32(1) << 31
 
 // Reverse path modes, enum shunt_rpf.
 const (
@@ -56,40 +60,43 @@ const (
 
 // Guard words, enum shunt_word: of the namespace up to WordNetCount, of a device from there on.
 const (
-	WordIP4Prerouting  = GuardShuntWordSHUNT_W_IP4PREROUTING
-	WordIP4Forward     = GuardShuntWordSHUNT_W_IP4FORWARD
-	WordIP4Postrouting = GuardShuntWordSHUNT_W_IP4POSTROUTING
-	WordIP6Prerouting  = GuardShuntWordSHUNT_W_IP6PREROUTING
-	WordIP6Forward     = GuardShuntWordSHUNT_W_IP6FORWARD
-	WordIP6Postrouting = GuardShuntWordSHUNT_W_IP6POSTROUTING
-	WordNFTBaseSeq     = GuardShuntWordSHUNT_W_NFT_BASE_SEQ
-	WordAddrGenID4     = GuardShuntWordSHUNT_W_ADDR_GENID4
-	WordAllRPFilter    = GuardShuntWordSHUNT_W_ALL_RP_FILTER
-	WordAllForwarding6 = GuardShuntWordSHUNT_W_ALL_FORWARDING6
-	WordRulesSeq4      = GuardShuntWordSHUNT_W_RULES_SEQ4
-	WordRulesSeq6      = GuardShuntWordSHUNT_W_RULES_SEQ6
-	WordCustomRules4   = GuardShuntWordSHUNT_W_CUSTOM_RULES4
-	WordCustomLocal4   = GuardShuntWordSHUNT_W_CUSTOM_LOCAL4
-	WordNexthopSeq     = GuardShuntWordSHUNT_W_NEXTHOP_SEQ
-	WordXFRMPolicies   = GuardShuntWordSHUNT_W_XFRM_POLICIES
-	WordPacketSockets  = GuardShuntWordSHUNT_W_PTYPE_ALL
-	WordLegacy4Raw     = GuardShuntWordSHUNT_W_LEGACY4RAW
-	WordLegacy4Mangle  = GuardShuntWordSHUNT_W_LEGACY4MANGLE
-	WordLegacy4Filter  = GuardShuntWordSHUNT_W_LEGACY4FILTER
-	WordLegacy4Sec     = GuardShuntWordSHUNT_W_LEGACY4SECURITY
-	WordLegacy6Raw     = GuardShuntWordSHUNT_W_LEGACY6RAW
-	WordLegacy6Mangle  = GuardShuntWordSHUNT_W_LEGACY6MANGLE
-	WordLegacy6Filter  = GuardShuntWordSHUNT_W_LEGACY6FILTER
-	WordLegacy6Sec     = GuardShuntWordSHUNT_W_LEGACY6SECURITY
-	WordRouteGenID6    = GuardShuntWordSHUNT_W_ROUTE_GENID6
-	WordRouteGenID4    = GuardShuntWordSHUNT_W_ROUTE_GENID4
-	WordCTEstablished  = GuardShuntWordSHUNT_W_CT_ESTABLISHED
-	WordCTStream       = GuardShuntWordSHUNT_W_CT_STREAM
-	WordCTChecksum     = GuardShuntWordSHUNT_W_CT_CHECKSUM
-	WordCTLiberal      = GuardShuntWordSHUNT_W_CT_LIBERAL
-	WordNetCount       = GuardShuntWordSHUNT_W_NET_COUNT
-	WordDevRPFilter    = GuardShuntWordSHUNT_W_DEV_RP_FILTER
-	WordDevSockets     = GuardShuntWordSHUNT_W_DEV_PTYPE_ALL
-	WordDevForwarding6 = GuardShuntWordSHUNT_W_DEV_FORWARDING6
-	WordDevDisable6    = GuardShuntWordSHUNT_W_DEV_DISABLE6
+	WordIP4Prerouting     = GuardShuntWordSHUNT_W_IP4PREROUTING
+	WordIP4Forward        = GuardShuntWordSHUNT_W_IP4FORWARD
+	WordIP4Postrouting    = GuardShuntWordSHUNT_W_IP4POSTROUTING
+	WordIP6Prerouting     = GuardShuntWordSHUNT_W_IP6PREROUTING
+	WordIP6Forward        = GuardShuntWordSHUNT_W_IP6FORWARD
+	WordIP6Postrouting    = GuardShuntWordSHUNT_W_IP6POSTROUTING
+	WordNFTBaseSeq        = GuardShuntWordSHUNT_W_NFT_BASE_SEQ
+	WordAddrGenID4        = GuardShuntWordSHUNT_W_ADDR_GENID4
+	WordAllRPFilter       = GuardShuntWordSHUNT_W_ALL_RP_FILTER
+	WordAllForwarding6    = GuardShuntWordSHUNT_W_ALL_FORWARDING6
+	WordRulesSeq4         = GuardShuntWordSHUNT_W_RULES_SEQ4
+	WordRulesSeq6         = GuardShuntWordSHUNT_W_RULES_SEQ6
+	WordCustomRules4      = GuardShuntWordSHUNT_W_CUSTOM_RULES4
+	WordCustomLocal4      = GuardShuntWordSHUNT_W_CUSTOM_LOCAL4
+	WordNexthopSeq        = GuardShuntWordSHUNT_W_NEXTHOP_SEQ
+	WordXFRMPolicies      = GuardShuntWordSHUNT_W_XFRM_POLICIES
+	WordPacketSockets     = GuardShuntWordSHUNT_W_PTYPE_ALL
+	WordBridgePrerouting  = GuardShuntWordSHUNT_W_BR_PREROUTING
+	WordBridgeForward     = GuardShuntWordSHUNT_W_BR_FORWARD
+	WordBridgePostrouting = GuardShuntWordSHUNT_W_BR_POSTROUTING
+	WordLegacy4Raw        = GuardShuntWordSHUNT_W_LEGACY4RAW
+	WordLegacy4Mangle     = GuardShuntWordSHUNT_W_LEGACY4MANGLE
+	WordLegacy4Filter     = GuardShuntWordSHUNT_W_LEGACY4FILTER
+	WordLegacy4Sec        = GuardShuntWordSHUNT_W_LEGACY4SECURITY
+	WordLegacy6Raw        = GuardShuntWordSHUNT_W_LEGACY6RAW
+	WordLegacy6Mangle     = GuardShuntWordSHUNT_W_LEGACY6MANGLE
+	WordLegacy6Filter     = GuardShuntWordSHUNT_W_LEGACY6FILTER
+	WordLegacy6Sec        = GuardShuntWordSHUNT_W_LEGACY6SECURITY
+	WordRouteGenID6       = GuardShuntWordSHUNT_W_ROUTE_GENID6
+	WordRouteGenID4       = GuardShuntWordSHUNT_W_ROUTE_GENID4
+	WordCTEstablished     = GuardShuntWordSHUNT_W_CT_ESTABLISHED
+	WordCTStream          = GuardShuntWordSHUNT_W_CT_STREAM
+	WordCTChecksum        = GuardShuntWordSHUNT_W_CT_CHECKSUM
+	WordCTLiberal         = GuardShuntWordSHUNT_W_CT_LIBERAL
+	WordNetCount          = GuardShuntWordSHUNT_W_NET_COUNT
+	WordDevRPFilter       = GuardShuntWordSHUNT_W_DEV_RP_FILTER
+	WordDevSockets        = GuardShuntWordSHUNT_W_DEV_PTYPE_ALL
+	WordDevForwarding6    = GuardShuntWordSHUNT_W_DEV_FORWARDING6
+	WordDevDisable6       = GuardShuntWordSHUNT_W_DEV_DISABLE6
 )

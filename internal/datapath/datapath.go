@@ -130,7 +130,7 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	if err := d.prepareRules(&plan.Rules); err != nil {
 		return nil, d.stop(err)
 	}
-	d.fix()
+	d.fix(plan)
 	if err := d.onlyGeneric(plan); err != nil {
 		return nil, d.stop(err)
 	}

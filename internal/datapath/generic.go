@@ -12,6 +12,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/synth"
 )
 
 // Tier says which sort of program runs at a hook.
@@ -70,10 +71,13 @@ func newGeneric(o *objects, f Features) (*generic, error) {
 }
 
 // fix notes what a plan asks for that is fixed in the generic programs. It only grows, so that a change back costs nothing.
-func (d *Datapath) fix() {
+func (d *Datapath) fix(plan *synth.Plan) {
 	fixed := &d.generic.fixed
 	d.rules.configure(fixed)
 	fixed.Lines4 = d.objects.lines4
+	if plan.Bridges() {
+		fixed.Bridges = d.objects.bridges
+	}
 }
 
 // fits says whether there is a program for a variant that has what is fixed now.

@@ -38,6 +38,7 @@ type Snapshot struct {
 // Snapshot reads the namespace's words and those of the given devices.
 func (d *Datapath) Snapshot(devices []int) (Snapshot, error) {
 	d.meetConntrack()
+	d.meetBridges()
 	s := Snapshot{words: make(map[synth.Word]bpfobj.WordValue, 32)}
 	q, err := d.query(0)
 	if err != nil {
@@ -98,6 +99,9 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 	}
 	if !d.features.VethSKB {
 		c.SkbBorn = 0
+	}
+	if c.Bridge != 0 {
+		c.Bridges = d.objects.bridges
 	}
 	var seq uint8
 	c.NexthopSeq, seq = s.generation(bpfobj.WordNexthopSeq, 1)

@@ -49,7 +49,9 @@ type objects struct {
 	guard                *ebpf.Program
 	unbound              *ebpf.ProgramSpec // guard, not yet tied to a kernel
 	rebound              bool
-	triedConntrack       bool // whether connections can be looked up was tried with the module in place
+	triedConntrack       bool           // whether connections can be looked up was tried with the module in place
+	bridges              bpfobj.Bridges // how bridges are read, where they can be
+	triedBridges         bool           // whether they can was tried with the module in place
 	beat                 *ebpf.Program
 	sets                 *ebpf.Program // finds the namespace's ipsets
 	lines4               uint32        // size of the memory of IPv4 lookups, see remember.go
@@ -70,7 +72,7 @@ type foldKey struct {
 const maxFolded = 64
 
 func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
-	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, triedConntrack: conntrackLive()}
+	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, triedConntrack: moduleLive(conntrackModule), triedBridges: moduleLive(bridgeModule)}
 	specs, err := o.tie(kernel)
 	if err != nil {
 		return nil, err
@@ -201,16 +203,16 @@ func (o *objects) rebind() bool {
 	return false
 }
 
-// conntrackLive says whether connection tracking is there as a module, and ready.
-func conntrackLive() bool {
-	state, err := os.ReadFile("/sys/module/" + conntrackModule + "/initstate")
+// moduleLive says whether something is there as a module, and ready.
+func moduleLive(name string) bool {
+	state, err := os.ReadFile("/sys/module/" + name + "/initstate")
 	return err == nil && strings.TrimSpace(string(state)) == "live"
 }
 
 // meetConntrack takes the lookup of connections up where the module has come since the programs were tied to the kernel: their types and the
 // functions that find them are its own. A kernel that has it built in had it then.
 func (d *Datapath) meetConntrack() {
-	if d.features.Conntrack || d.objects.triedConntrack || !conntrackLive() {
+	if d.features.Conntrack || d.objects.triedConntrack || !moduleLive(conntrackModule) {
 		return
 	}
 	d.objects.triedConntrack = true

@@ -34,6 +34,8 @@ type Features struct {
 	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
 	HZ          int   `json:"hz"`
 
+	Bridge      bool   `json:"bridge"`                 // programs can read the tables of bridges
+	NoBridge    string `json:"no_bridge,omitempty"`    // why they cannot
 	NoConntrack string `json:"no_conntrack,omitempty"` // why they cannot
 }
 
@@ -62,6 +64,7 @@ func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	}
 	f.meetConntrack(o, kernel)
 	f.Sets = asksSets(o, f) == nil
+	f.meetBridges(o, kernel)
 	return f, nil
 }
 
@@ -122,7 +125,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {

@@ -128,13 +128,16 @@ func relocate(insns asm.Instructions, targets []*btf.Spec) error {
 }
 
 // moduleTypes are the modules whose types programs read, where a kernel has them as modules and they are loaded.
-var moduleTypes = []string{"veth", legacyModule, conntrackModule}
+var moduleTypes = []string{"veth", legacyModule, conntrackModule, bridgeModule}
 
 // legacyModule has the tables of legacy iptables. It is loaded with the first of them, long after shunt's start perhaps.
 const legacyModule = "x_tables"
 
 // conntrackModule has the connections, and the functions that find them.
 const conntrackModule = "nf_conntrack"
+
+// bridgeModule has bridges, and the types of their tables.
+const bridgeModule = "bridge"
 
 // kernelTypes loads the type information that programs are tied to.
 func kernelTypes() ([]*btf.Spec, error) {

@@ -25,6 +25,7 @@ func Build(net *model.Network, policy Policy) *Graph {
 	}
 	b.describeEgress()
 	b.describePorts()
+	b.describeBridges()
 	b.chooseHooks()
 	b.fillNodes()
 	return g
@@ -43,6 +44,8 @@ type builder struct {
 	afxdp    map[int]bool
 	address4 map[int]bool // devices with an IPv4 address
 
+	wide         []Why // reasons that hold for every packet: what could not be read
+	bridgeHooks  []Why // chains that bridged frames could meet
 	wide4, wide6 []Why // reasons that hold on every interface, by family
 	tracking     map[model.Family]tracking
 	rules4       ruleFacts

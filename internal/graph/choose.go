@@ -26,6 +26,7 @@ func (b *builder) chooseHooks() {
 	for i := range g.Ports {
 		b.chooseTC(&g.Ports[i], byTC, onlyTC)
 	}
+	b.chooseBridges()
 	for i := range g.Ports {
 		b.explain(&g.Ports[i])
 	}
@@ -193,6 +194,9 @@ func (b *builder) explain(p *Port) {
 		}
 	case p.Kind != kindVLAN && len(p.XDP) == 0:
 		p.XDP = slowPaths(p.Inputs)
+	}
+	if p.Bridge != nil && len(p.Hooks) == 0 {
+		p.XDP, p.TC = join(p.XDP, p.Bridge.Why), join(p.TC, p.Bridge.Why)
 	}
 	p.XDP, p.TC = tidy(p.XDP), tidy(p.TC)
 	if len(p.Hooks) > 0 || p.Via != 0 {

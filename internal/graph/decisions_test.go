@@ -111,15 +111,18 @@ func failed(index int, h Hook) change {
 
 func hook(name string) change { return policy(func(p *Policy) { p.Hook = name }) }
 
-// decisions has for every reason a change that brings it about at a place, and a near miss that does not: with the near miss
-// the place has no reason at all.
-var decisions = []struct {
+// decision is a reason with what brings it about, and what nearly does.
+type decision struct {
 	what   string
 	reason reason.Code
 	place  place
 	make   []change
 	near   []change
-}{
+}
+
+// decisions has for every reason a change that brings it about at a place, and a near miss that does not: with the near miss
+// the place has no reason at all.
+var decisions = []decision{
 	{"IPv4 forwarding is the device's", reason.ForwardingOff, ip4("eth0"),
 		[]change{on("eth0", func(l *model.Link) { l.Conf4.Forwarding = false })},
 		[]change{network(func(n *model.Network) { n.Sysctl.All4.Forwarding = false })}},
@@ -435,7 +438,7 @@ var decisions = []struct {
 }
 
 func TestDecisions(t *testing.T) {
-	for _, d := range decisions {
+	for _, d := range slices.Concat(decisions, bridgeDecisions) {
 		has := func(w Why) bool { return w.Reason == d.reason }
 		if d.make != nil {
 			if got := d.place.look(t, Build(router(d.make...))); !slices.ContainsFunc(got, has) {
@@ -467,7 +470,7 @@ func TestEveryConfigReasonHasItsRows(t *testing.T) {
 			continue
 		}
 		made, near := false, false
-		for _, d := range decisions {
+		for _, d := range slices.Concat(decisions, bridgeDecisions) {
 			if d.reason == c {
 				made, near = made || d.make != nil, near || d.near != nil
 			}

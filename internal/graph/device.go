@@ -17,7 +17,9 @@ const (
 	kindVLAN = "vlan"
 	kindBond = "bond"
 	kindVRF  = "vrf"
-	kindTap  = "tun" // with an Ethernet header
+
+	kindBridge = "bridge"
+	kindTap    = "tun" // with an Ethernet header
 )
 
 const (

@@ -11,14 +11,17 @@ import (
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
-// docs/semantics-routing.md says where each thing that Linux does is decided: every reason that a routed packet can leave by
-// has to be in it, and every reason that it names has to exist.
+// docs/semantics-routing.md and docs/semantics-bridging.md say where each thing that Linux does is decided: every reason that a packet can leave by
+// has to be in one of them, and every reason that they name has to exist.
 func TestSemanticsDocumentKnowsEveryReason(t *testing.T) {
-	raw, err := os.ReadFile("../../docs/semantics-routing.md")
-	if err != nil {
-		t.Fatal(err)
+	doc := ""
+	for _, name := range []string{"routing", "bridging"} {
+		raw, err := os.ReadFile("../../docs/semantics-" + name + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc += string(raw)
 	}
-	doc := string(raw)
 	for c := reason.Code(0); c < reason.Count; c++ {
 		switch c.Describe().Class {
 		case reason.Packet, reason.Lookup, reason.Config, reason.Dropped:

@@ -40,6 +40,9 @@ func (p Port) dot(b *strings.Builder, g *Graph) {
 	fmt.Fprintf(b, "\tsubgraph cluster%d {\n\t\tlabel=%s;\n\t\tcolor=\"#7b8fa6\";\n\t\t%s [label=%s];\n",
 		p.Index, quote(p.Name+" · "+p.hookNames()), entry, quote(p.Name))
 	var after strings.Builder // edges that leave the cluster
+	if p.Bridge != nil {
+		p.Bridge.dot(b, &after, entry, entry+"br", p.Bridge.Name, nil)
+	}
 	for i, in := range p.Inputs {
 		from := entry
 		if len(in.VLANs) > 0 {

@@ -20,6 +20,7 @@ func (b *builder) namespaceReasons() {
 	for _, u := range n.Unknown {
 		both = append(both, because(reason.Unreadable, "%s: %s not understood", u.Where, u.What))
 	}
+	b.wide = both
 	x := n.XFRM
 	if x.Policies > 0 || x.States > 0 || x.Interfaces > 0 || x.DefaultBlock {
 		detail := fmt.Sprintf("%d policies, %d states, %d interfaces", x.Policies, x.States, x.Interfaces)

@@ -27,7 +27,7 @@ var routedHooks = map[model.Family]map[string]reason.Code{
 
 // idle says whether a hook changes nothing for any packet: a chain of tables without rules that lets everything pass.
 // Connection tracking is never idle, since it makes entries (see conntrack.go). br_netfilter looks only at packets that came in through a
-// bridge, and ports of bridges are not attached to; a local hook looks only at packets of sockets.
+// bridge, and where its switches are on nothing is forwarded past it (bridge.go); a local hook looks only at packets of sockets.
 func idle(h model.NFHook) bool {
 	if h.Kind == model.BridgeNF || h.Kind == model.NFLocal {
 		return true
@@ -40,6 +40,9 @@ func idle(h model.NFHook) bool {
 func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 	known := map[model.Family][]model.NFHook{}
 	for _, h := range b.net.Netfilter {
+		if h.Family == model.BridgeFamily && bridged(h) {
+			b.bridgeHooks = append(b.bridgeHooks, because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h)))
+		}
 		if idle(h) || b.passedByTracked(h) {
 			continue
 		}
@@ -66,7 +69,7 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 			}
 			b.hooks[h.Device] = append(b.hooks[h.Device], h)
 		case model.ARP, model.BridgeFamily:
-			// Routed packets do not pass these: ARP goes to Linux, and ports of bridges are not attached to.
+			// Routed packets do not pass these: ARP goes to Linux, and frames of bridges have reasons of their own.
 		default:
 			why := because(reason.NetfilterUnknown, "family %d %s: %s", h.Family, h.Hook, describeHook(h))
 			ip4, ip6 = append(ip4, why), append(ip6, why)

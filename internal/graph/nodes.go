@@ -28,6 +28,7 @@ func (b *builder) fillNodes() {
 	}
 	for i := range b.graph.Ports {
 		p := &b.graph.Ports[i]
+		b.bridgeNodes(p)
 		if len(p.Hooks) == 0 && p.Via != 0 {
 			p.Inputs = []Input{}
 		}

@@ -15,7 +15,11 @@ func (b *builder) describePorts() {
 	for i := range b.net.Links {
 		l := &b.net.Links[i]
 		p := Port{Index: l.Index, Name: l.Name, Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
-		both := join(b.state(l), b.asked(l), b.master(l), b.stacked(l), b.ingressHooks(l))
+		both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l))
+		br := b.bridge(l)
+		if br == nil {
+			both = join(both, b.master(l))
+		}
 		if l.Kind == kindVRF {
 			both = append(both, because(reason.LinkKind, "%s is a vrf; its slaves are the ports", l.Name))
 		}
@@ -24,8 +28,10 @@ func (b *builder) describePorts() {
 			if l.Kind != kindVLAN {
 				p.XDP = join(both, b.hookChoice(l, XDP), b.receives(l), b.failed(l, XDP))
 			}
-			p.Inputs = append(p.Inputs, b.input(l, nil))
-			if l.Kind != kindVLAN {
+			if br == nil {
+				p.Inputs = append(p.Inputs, b.input(l, nil))
+			}
+			if l.Kind != kindVLAN && br == nil {
 				p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)
 			}
 		}

@@ -65,6 +65,15 @@ func (s *svg) port(g *Graph, p Port, y float64, lanes []lane) (float64, []lane) 
 		}
 		y = body.reasons(svgMargin+10, y, why)
 	}
+	if p.Bridge != nil && len(p.Hooks) > 0 {
+		body.text(svgMargin+10, y, "#33414d", p.Bridge.Name)
+		if p.Bridge.Fast() {
+			body.pills(svgMargin+svgLead+svgChar*float64(utf8.RuneCountInString(p.Bridge.Name)), y, p.Bridge.Nodes)
+			y += svgRow
+		} else {
+			y = body.reasons(svgMargin+svgLead, y, p.Bridge.Why)
+		}
+	}
 	for _, in := range p.Inputs {
 		if len(p.Hooks) == 0 {
 			break
@@ -103,7 +112,7 @@ func (s *svg) port(g *Graph, p Port, y float64, lanes []lane) (float64, []lane) 
 // colours groups the nodes by what they do: watch, check, look up, change.
 var colours = map[string]string{
 	NodeGuard: "#eceff1", NodeVLAN: "#e3edf8", NodeIP4: "#e3edf8", NodeIP6: "#e3edf8", NodeLocal: "#e3edf8",
-	NodeFIB: "#e7f4e8", NodeRPFilter: "#e7f4e8", NodeSpecial: "#e7f4e8", NodeEgress: "#e7f4e8",
+	NodeFIB: "#e7f4e8", NodeRPFilter: "#e7f4e8", NodeSpecial: "#e7f4e8", NodeBridge: "#e7f4e8", NodeEgress: "#e7f4e8",
 	NodeRewrite: "#fff3df", NodeRedirect: "#fff3df",
 }
 

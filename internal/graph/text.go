@@ -28,16 +28,20 @@ func (g *Graph) Text() string {
 
 func (p Port) text(b *strings.Builder, g *Graph) {
 	fmt.Fprintf(b, "╭─ %s ── %s\n", p.Name, p.hookNames())
-	for i, in := range p.Inputs {
+	out := g.reached(p)
+	if p.Bridge != nil {
+		fmt.Fprintf(b, "├─ bridge %s\n", p.Bridge.Name)
+		p.Bridge.text(b, "frames")
+		out = append(g.acrossBridge(p), out...)
+	}
+	for _, in := range p.Inputs {
 		if len(in.VLANs) > 0 {
 			fmt.Fprintf(b, "├─ %s → %s\n", tagNames(in.VLANs), in.Name)
 		}
 		in.IP4.text(b, "ip4")
 		in.IP6.text(b, "ip6")
-		if i == len(p.Inputs)-1 {
-			fmt.Fprintf(b, "╰─▶ %s\n\n", strings.Join(g.reached(p), "   "))
-		}
 	}
+	fmt.Fprintf(b, "╰─▶ %s\n\n", strings.Join(out, "   "))
 }
 
 func (p Path) text(b *strings.Builder, family string) {
@@ -66,7 +70,11 @@ func (g *Graph) waysOut(b *strings.Builder) {
 	fmt.Fprintf(b, "%-*s  xdp  tc  mtu\n", width, "way out")
 	for _, e := range g.Egress {
 		fmt.Fprintf(b, "%-*s   %s    %s  %d\n", width, e.title(g), dot(e.XDP), dot(e.TC), e.MTU)
-		for _, w := range reasonsOf(e) {
+		if e.Bridge != nil {
+			e.bridge(b, g, width)
+			continue
+		}
+		for _, w := range reasonsOf(e.XDP, e.TC) {
 			fmt.Fprintf(b, "  · %s\n", w)
 		}
 	}
@@ -75,6 +83,14 @@ func (g *Graph) waysOut(b *strings.Builder) {
 			b.WriteString("\nroutes with care\n")
 		}
 		fmt.Fprintf(b, "  %s %s\n", s.Prefix, s.demand())
+	}
+}
+
+// bridge is the way out by a port of a bridge, for frames of that.
+func (e Egress) bridge(b *strings.Builder, g *Graph, width int) {
+	fmt.Fprintf(b, "%-*s   %s    %s\n", width, "  of "+g.nameOf(e.Bridge.Index), dot(e.Bridge.XDP), dot(e.Bridge.TC))
+	for _, w := range reasonsOf(e.Bridge.XDP, e.Bridge.TC) {
+		fmt.Fprintf(b, "  · %s\n", w)
 	}
 }
 
@@ -169,11 +185,27 @@ func (s Special) demand() string {
 	return strings.Join(out, ", ")
 }
 
+// acrossBridge lists the other ports of a bridge that frames of one can leave by.
+func (g *Graph) acrossBridge(p Port) []string {
+	var out []string
+	for _, e := range g.Egress {
+		switch {
+		case e.Index == p.Index || e.Bridge == nil || e.Bridge.Index != p.Bridge.Index:
+		case p.Has(XDP) && len(e.Bridge.XDP) == 0:
+			out = append(out, e.Name+" (bridge, xdp)")
+		case p.Has(TC) && len(e.Bridge.TC) == 0:
+			out = append(out, e.Name+" (bridge, tc)")
+		}
+	}
+	return out
+}
+
 // reached lists the interfaces that a port's packets can leave by, with the first hook that reaches them.
 func (g *Graph) reached(p Port) []string {
 	var out []string
 	for _, e := range g.Egress {
 		switch {
+		case len(p.Inputs) == 0:
 		case len(p.Inputs) == 1 && e.Index == p.Index:
 		case p.Has(XDP) && len(e.XDP) == 0:
 			out = append(out, e.Name+" (xdp)")
@@ -194,17 +226,17 @@ func (g *Graph) nameOf(index int) string {
 }
 
 // reasonsOf merges the reasons against entering an interface, each with the hooks that it concerns when not both.
-func reasonsOf(e Egress) []string {
+func reasonsOf(xdp, tc []Why) []string {
 	var out []string
-	for _, w := range e.XDP {
-		if slices.Contains(e.TC, w) {
+	for _, w := range xdp {
+		if slices.Contains(tc, w) {
 			out = append(out, w.String())
 		} else {
 			out = append(out, "xdp: "+w.String())
 		}
 	}
-	for _, w := range e.TC {
-		if !slices.Contains(e.XDP, w) {
+	for _, w := range tc {
+		if !slices.Contains(xdp, w) {
 			out = append(out, "tc: "+w.String())
 		}
 	}

@@ -51,6 +51,8 @@ type Kernel struct {
 	Conntrack    bool   // programs can look connections up
 	NoConntrack  string // why they cannot
 	Sets         bool   // programs can ask the kernel's ipsets
+	Bridge       bool   // programs can read the tables of bridges
+	NoBridge     string // why they cannot
 }
 
 // Why is a reason with the object that it speaks of.
@@ -86,13 +88,21 @@ type Graph struct {
 type Port struct {
 	Index  int     `json:"ifindex"`
 	Name   string  `json:"name"`
-	Kind   string  `json:"kind,omitempty"` // link kind, "" for a NIC
-	Hooks  []Hook  `json:"hooks"`          // hooks to attach at, in the order in which packets meet them; empty: not attached
-	Why    []Why   `json:"why,omitempty"`  // why not attached at any hook
-	XDP    []Why   `json:"xdp,omitempty"`  // why not attached at XDP
-	TC     []Why   `json:"tc,omitempty"`   // why not attached at TC
-	Via    int     `json:"via,omitempty"`  // the device whose XDP program meets this device's packets (a VLAN's port, a slave's bond), 0 when none
-	Inputs []Input `json:"inputs"`         // logical interfaces whose packets arrive here, the untagged one first; at TC only that one
+	Kind   string  `json:"kind,omitempty"`   // link kind, "" for a NIC
+	Hooks  []Hook  `json:"hooks"`            // hooks to attach at, in the order in which packets meet them; empty: not attached
+	Why    []Why   `json:"why,omitempty"`    // why not attached at any hook
+	XDP    []Why   `json:"xdp,omitempty"`    // why not attached at XDP
+	TC     []Why   `json:"tc,omitempty"`     // why not attached at TC
+	Via    int     `json:"via,omitempty"`    // the device whose XDP program meets this device's packets (a VLAN's port, a slave's bond), 0 when none
+	Bridge *Member `json:"bridge,omitempty"` // for a port of a bridge: what becomes of frames between its ports
+	Inputs []Input `json:"inputs"`           // logical interfaces whose packets arrive here, the untagged one first; at TC only that one
+}
+
+// Member is a port's part in a bridge, as the way in.
+type Member struct {
+	Index int    `json:"ifindex"` // of the bridge
+	Name  string `json:"name"`
+	Path         // of known unicast between ports
 }
 
 // Has says whether the port is attached at hook.
@@ -145,6 +155,7 @@ type Node struct {
 
 // The node kinds, in the order in which a packet can pass them. One file in bpf/node for each.
 const (
+	NodeBridge   = "bridge"        // known unicast between ports of a bridge, by its own table
 	NodeGuard    = "guard"         // live generation guard and watchdog
 	NodeVLAN     = "vlan"          // tag to logical interface; params: tags, how many
 	NodeIP4      = "ip4"           // header checks
@@ -173,6 +184,14 @@ type Egress struct {
 	XDP    []Why        `json:"xdp,omitempty"`     // why it cannot be entered from XDP; empty: it can
 	TC     []Why        `json:"tc,omitempty"`      // why it cannot be entered from TC; empty: it can
 	Frags  bool         `json:"frags"`             // can send multi-buffer frames from XDP
+	Bridge *Way         `json:"bridge,omitempty"`  // for a port of a bridge: as the way out of that
+}
+
+// Way says whether frames of a bridge can leave by one of its ports.
+type Way struct {
+	Index int   `json:"ifindex"` // of the bridge
+	XDP   []Why `json:"xdp,omitempty"`
+	TC    []Why `json:"tc,omitempty"`
 }
 
 // Special is a destination prefix under which some route has a property that bpf_fib_lookup does not honour. Which route is

@@ -27,7 +27,7 @@ const (
 
 // deriveHooks gives the hooks of the users that no table shows; tracked are the families in which rules turn connection
 // tracking on, for all packets and wherever the rules are.
-func (r *Reader) deriveHooks(tracked map[model.Family]bool) (out []rawHook, err error) {
+func (r *Reader) deriveHooks(tracked map[model.Family]bool, bridges bool) (out []rawHook, err error) {
 	for f, on := range tracked {
 		if on && (f == model.IP4 || f == model.IP6) {
 			out = append(out, rawHook{NFHook: model.NFHook{Family: f, Hook: "prerouting", Priority: priorityConntrack, Kind: model.Conntrack}},
@@ -42,6 +42,9 @@ func (r *Reader) deriveHooks(tracked map[model.Family]bool) (out []rawHook, err 
 		}
 	}
 	both := []model.Family{model.IP4, model.IP6}
+	if bridges { // ebtables and br_netfilter leave no trace that could be read
+		everywhere(model.NFOther, []model.Family{model.BridgeFamily}, "not known")
+	}
 
 	links, err := r.k.netfilterLinks()
 	if err != nil {

@@ -178,10 +178,14 @@ func be32(ad *netlink.AttributeDecoder) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
-// walkHooks lists the hooks that forwarded packets pass where nfnetlink_hook is missing. A walk does not tell chains apart,
+// walkHooks lists the hooks that forwarded packets pass where nfnetlink_hook is missing; those of bridges where there are any. A walk does not tell chains apart,
 // only functions.
-func (r *Reader) walkHooks() (out []rawHook, err error) {
-	for _, f := range []model.Family{model.IP4, model.IP6} {
+func (r *Reader) walkHooks(bridges bool) (out []rawHook, err error) {
+	families := []model.Family{model.IP4, model.IP6}
+	if bridges {
+		families = append(families, model.BridgeFamily)
+	}
+	for _, f := range families {
 		for num := range uint32(5) {
 			walked, err := r.k.walk(f, num)
 			if err != nil {

@@ -27,7 +27,7 @@ var linkIgnored = setOf(
 	unix.IFLA_CARRIER,                                 // IFF_RUNNING says the same
 	unix.IFLA_PROTO_DOWN, unix.IFLA_PROTO_DOWN_REASON, // shown as no carrier
 	unix.IFLA_PROMISCUITY, // IFF_PROMISC and packet sockets say what matters
-	unix.IFLA_PROTINFO,    // of bridge ports, which are read by family AF_BRIDGE where a bridge is accelerated
+	unix.IFLA_PROTINFO,    // of bridge ports, whose IFLA_INFO_SLAVE_DATA says the same
 	65, 66, 67, 68, 69,    // DPLL_PIN, MAX_PACING_OFFLOAD_HORIZON, NETNS_IMMUTABLE, HEADROOM, TAILROOM
 )
 
@@ -112,6 +112,9 @@ func decodeLinkInfo(ad *netlink.AttributeDecoder, l *rawLink, un *unknowns) bool
 				l.VRFTable = ad.Uint32()
 				return ad.Type() == unix.IFLA_VRF_TABLE
 			})
+		case kindBridge:
+			l.Bridge = &model.Bridge{}
+			return nested(ad, kindBridge, un, func(ad *netlink.AttributeDecoder) bool { return decodeBridge(ad, l.Bridge) })
 		case "bond":
 			l.Bond = &model.Bond{}
 			return nested(ad, "bond", un, func(ad *netlink.AttributeDecoder) bool {
@@ -122,8 +125,12 @@ func decodeLinkInfo(ad *netlink.AttributeDecoder, l *rawLink, un *unknowns) bool
 				return ad.Type() <= ifBondLacpStrict
 			})
 		}
-	case unix.IFLA_INFO_SLAVE_DATA: // of a bridge port the kernel keeps it, the graph decides by kind
-		if l.MasterKind == "bond" {
+	case unix.IFLA_INFO_SLAVE_DATA:
+		switch l.MasterKind {
+		case kindBridge:
+			l.Port = &model.BridgePort{}
+			return nested(ad, "bridge port", un, func(ad *netlink.AttributeDecoder) bool { return decodeBridgePort(ad, l.Port) })
+		case "bond":
 			return nested(ad, "bond slave", un, func(ad *netlink.AttributeDecoder) bool {
 				if ad.Type() == unix.IFLA_BOND_SLAVE_STATE {
 					l.BondActive = ad.Uint8() == 0 // BOND_STATE_ACTIVE
@@ -268,7 +275,7 @@ func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 	}
 	if old == nil {
 		r.fresh[l.Index] = true
-		if l.Kind == "bridge" || l.Kind == "ipvlan" {
+		if l.Kind == kindBridge || l.Kind == "ipvlan" {
 			r.stale |= Netfilter // the first of these hooks into netfilter, which nothing announces
 		}
 	}

@@ -85,13 +85,14 @@ func (r *Reader) readNetfilter(n *model.Network) {
 			devices = append(devices, n.Links[i].Name)
 		}
 	}
+	bridges := slices.ContainsFunc(n.Links, func(l model.Link) bool { return l.Kind == kindBridge })
 	registered, err := r.readHooks(devices)
 	order := registered
 	if errors.Is(err, errNoHookList) {
-		registered, err = r.walkHooks()
+		registered, err = r.walkHooks(bridges)
 		if order = registered; err != nil {
 			maps.Copy(tracked, nft.tracked)
-			registered, err = r.deriveHooks(tracked)
+			registered, err = r.deriveHooks(tracked, bridges)
 		}
 	}
 	if err != nil {

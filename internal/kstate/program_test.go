@@ -117,7 +117,7 @@ func TestNetfilterProgram(t *testing.T) {
 	if !found {
 		t.Errorf("hooks: %+v", n.Netfilter)
 	}
-	derived, err := r.deriveHooks(nil)
+	derived, err := r.deriveHooks(nil, false)
 	if err != nil || len(derived) != 1 || derived[0].Kind != model.NFBPF || derived[0].Hook != "forward" || derived[0].Priority != -7 {
 		t.Errorf("derived: %+v, %v", derived, err)
 	}
@@ -156,7 +156,7 @@ func TestDerivedTracking(t *testing.T) {
 		if len(tracked) != len(c.want) || tracked[model.IP4] != c.want[model.IP4] || tracked[model.IP6] != c.want[model.IP6] {
 			t.Errorf("%s: tracked %v, want %v", c.script, tracked, c.want)
 		}
-		hooks, err := r.deriveHooks(tracked)
+		hooks, err := r.deriveHooks(tracked, false)
 		if err != nil || len(hooks) != 2*len(c.want) {
 			t.Errorf("%s: derived %+v, %v", c.script, hooks, err)
 		}

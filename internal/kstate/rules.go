@@ -60,7 +60,7 @@ func readRules(k kernel) *RuleReading {
 	if len(out.Ruleset.Tables) > 0 {
 		hooks, err := r.readHooks(devicesOf(&out.Ruleset))
 		if errors.Is(err, errNoHookList) {
-			hooks, _ = r.walkHooks() // without it, chains keep what order is known
+			hooks, _ = r.walkHooks(false) // without it, chains keep what order is known
 		} else if err != nil {
 			r.fault(Netfilter, "netfilter hooks", err)
 		}

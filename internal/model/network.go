@@ -41,14 +41,16 @@ type Link struct {
 	Up         bool
 	Running    bool // IFF_RUNNING, that is with carrier
 	Promisc    bool
-	Master     int    // ifindex of the master, 0 when none
-	MasterKind string // kind of the master
-	Lower      int    // IFLA_LINK of a device on top of another (vlan, macvlan …) in this namespace, 0 when none
-	PeerNS     bool   // IFLA_LINK_NETNSID given: the other end is in another namespace
-	VLAN       *VLAN  // for Kind "vlan"
-	VRFTable   uint32 // for Kind "vrf"
-	Bond       *Bond  // for Kind "bond"
-	BondActive bool   // a slave of a bond that takes part: IFLA_BOND_SLAVE_STATE is active
+	Master     int         // ifindex of the master, 0 when none
+	MasterKind string      // kind of the master
+	Lower      int         // IFLA_LINK of a device on top of another (vlan, macvlan …) in this namespace, 0 when none
+	PeerNS     bool        // IFLA_LINK_NETNSID given: the other end is in another namespace
+	VLAN       *VLAN       // for Kind "vlan"
+	VRFTable   uint32      // for Kind "vrf"
+	Bond       *Bond       // for Kind "bond"
+	Bridge     *Bridge     `json:",omitempty"` // for Kind "bridge"
+	Port       *BridgePort `json:",omitempty"` // for MasterKind "bridge"
+	BondActive bool        // a slave of a bond that takes part: IFLA_BOND_SLAVE_STATE is active
 
 	Conf4 Conf4
 	Conf6 Conf6
@@ -79,6 +81,20 @@ type Bond struct {
 	// Active are the slaves whose IFLA_BOND_SLAVE_STATE is active, ascending: Linux drops what the others receive. nil when
 	// not known. XDP runs on bonds that can have inactive slaves (active-backup, 802.3ad) only while all are active.
 	Active []int
+}
+
+// Bridge is what forwarding between a bridge's ports depends on and is not read live: the table of stations, states and timers are.
+type Bridge struct {
+	VLANFiltering bool
+	Ageing        uint32   // hundredths of a second; 0: every frame is flooded
+	NFCall        []string // per-bridge switches of br_netfilter that are on: "nf_call_iptables" …
+	On            []string // other options that are on and not modelled, by name
+}
+
+// BridgePort is the same for one of its ports.
+type BridgePort struct {
+	Isolated bool
+	On       []string // options that are on and not modelled, by name
 }
 
 // Conf4 are a device's IPv4 switches as in force for it (the device's own; the "all" values are in Sysctl).

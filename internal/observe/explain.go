@@ -37,7 +37,9 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
-	x.out.Rules = x.rules(link)
+	if p := port(s, link.Index); p == nil || p.Bridge == nil { // frames of bridges pass no rules, or are not fast
+		x.out.Rules = x.rules(link)
+	}
 	return x.out, nil
 }
 
@@ -123,6 +125,10 @@ func (x *explainer) answered(st stop, t datapath.Trace) bool {
 	step := api.ExplanationStep{Hook: string(st.hook), Loaded: true, Reason: t.Reason.String(), Doc: t.Reason.Describe().Doc,
 		Duration: t.Duration.Nanoseconds(), Because: x.because(st, input, t), Passed: []string{}}
 	path := x.path(input)
+	across := input == nil && st.port.Bridge != nil
+	if across {
+		path = st.port.Bridge.Path
+	}
 	step.Node = nodeOf(t.Reason)
 	for _, n := range path.Nodes {
 		if before(n.Kind, step.Node) || t.Reason == reason.Fast {
@@ -135,7 +141,7 @@ func (x *explainer) answered(st stop, t datapath.Trace) bool {
 		x.out.Fast, x.out.Egress = true, step.Egress
 		x.out.Output = hex.EncodeToString(t.Frame)
 		x.out.Changes = packet.Changes(st.frame, t.Frame)
-		if st.hook == graph.TC {
+		if st.hook == graph.TC && !across {
 			x.out.Changes = append(x.out.Changes, "addresses are written by Linux's neighbour layer")
 		}
 	}
@@ -200,6 +206,14 @@ func (x *explainer) because(st stop, in *graph.Input, t datapath.Trace) []api.Re
 			why := e.TC
 			if st.hook == graph.XDP {
 				why = e.XDP
+			}
+			if in == nil && st.port.Bridge != nil {
+				if e.Bridge == nil || e.Bridge.Index != st.port.Bridge.Index || e.Index == st.port.Index {
+					continue
+				}
+				if why = e.Bridge.TC; st.hook == graph.XDP {
+					why = e.Bridge.XDP
+				}
 			}
 			add(why, "", string(st.hook), e.Name)
 		}

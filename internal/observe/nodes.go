@@ -33,7 +33,9 @@ var nodes = map[string][]reason.Code{
 	graph.NodeEgress:   {reason.EgressSlow, reason.EgressFrags, reason.SegmentMTU},
 	graph.NodeRewrite:  {reason.TrimFailed, reason.RewriteFailed},
 	graph.NodeRedirect: {reason.Fast},
-	nodeHook:           {reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
+	graph.NodeBridge: {reason.BridgeGroup, reason.BridgeSource, reason.BridgeRefresh, reason.BridgeDestination, reason.BridgeLocal, reason.BridgePort,
+		reason.BridgeTable, reason.BridgePromisc},
+	nodeHook: {reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
 }
 
 // nodeOf is the node that a reason belongs to; nodeInput for what is frozen from Linux's configuration.
@@ -49,7 +51,7 @@ func nodeOf(c reason.Code) string {
 }
 
 // order is that of the pipeline, see bpf/node/pipeline.h.
-var order = []string{nodeHook, graph.NodeGuard, graph.NodeVLAN, nodeInput, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeRulesIn, graph.NodeLocal, graph.NodeSpecial, graph.NodeFIB,
+var order = []string{nodeHook, graph.NodeGuard, graph.NodeVLAN, nodeInput, graph.NodeBridge, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeRulesIn, graph.NodeLocal, graph.NodeSpecial, graph.NodeFIB,
 	graph.NodeRPFilter, graph.NodeEgress, graph.NodeRulesOut, graph.NodeRewrite, graph.NodeRedirect}
 
 // before says whether a packet meets node a before node b.

@@ -55,7 +55,16 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		}
 	}
 	add(p.Why, "", "", "")
-	ip4, ip6 := verdict{}, verdict{}
+	ip4, ip6, frames := verdict{}, verdict{}, verdict{}
+	if m := p.Bridge; m != nil {
+		fast := m.Fast() && len(attached) > 0
+		frames.add(m.Path, fast)
+		add(m.Why, "", "", "")
+		face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
+		if len(attached) > 0 {
+			face.Graph = merge(face.Graph, m.Nodes)
+		}
+	}
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		name := ""
@@ -84,7 +93,7 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 			}
 		}
 	}
-	both := verdict{ip4.fast + ip6.fast, ip4.off + ip6.off, ip4.all + ip6.all}
+	both := verdict{ip4.fast + ip6.fast + frames.fast, ip4.off + ip6.off, ip4.all + ip6.all + frames.all}
 	face.IP4, face.IP6, face.State = ip4.String(), ip6.String(), both.String()
 	if face.State != api.StateFast && len(face.Reasons) == 0 {
 		add(p.XDP, "", "xdp", "")

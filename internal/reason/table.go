@@ -66,6 +66,7 @@ const (
 	RuleDrop
 	NetfilterRule
 	NetfilterLong
+	BridgeGroup
 
 	RPFilter
 	NotForwarded
@@ -91,6 +92,13 @@ const (
 	ConntrackNAT
 	ConntrackExtension
 	ConntrackWindow
+	BridgeSource
+	BridgeRefresh
+	BridgeDestination
+	BridgeLocal
+	BridgePort
+	BridgeTable
+	BridgePromisc
 
 	Watchdog
 	Stale
@@ -105,6 +113,7 @@ const (
 	NetfilterIP6Forward
 	NetfilterIP6Postrouting
 	NetfilterNetdev
+	NetfilterBridge
 	NetfilterUnknown
 	XFRM
 	RuleUnknown
@@ -117,6 +126,10 @@ const (
 	LinkNoEthernet
 	LinkVLANStripping
 	LinkXDPUnsupported
+	BridgeOption
+	BridgeVLAN
+	BridgeNetfilter
+	BridgeUnreadable
 	ForeignXDP
 	ForeignTC
 	TCFilter
@@ -138,8 +151,8 @@ var table = [Count]Info{
 
 	TooShort:           {"too-short", Packet, "The frame ends before the headers that it announces."},
 	DstMAC:             {"dst-mac", Packet, "The destination MAC is not the interface's own: broadcast, multicast, or a frame for another host."},
-	EtherType:          {"ethertype", Packet, "Neither IPv4 nor IPv6 (ARP, LLDP, PPPoE …)."},
-	VLANUnknown:        {"vlan-unknown", Packet, "A VLAN tag for which no modelled VLAN interface exists, or a priority tag."},
+	EtherType:          {"ethertype", Packet, "Neither IPv4 nor IPv6 (ARP, LLDP, PPPoE …); at a bridge's port ARP, RARP and what bridges themselves speak (MRP, CFM)."},
+	VLANUnknown:        {"vlan-unknown", Packet, "A VLAN tag for which no modelled VLAN interface exists, or a priority tag; at a bridge's port any tag."},
 	IP4Header:          {"ip4-header", Packet, "IPv4 version, header length or total length that Linux may drop."},
 	IP4Options:         {"ip4-options", Packet, "IPv4 options, which Linux interprets."},
 	IP4Checksum:        {"ip4-checksum", Packet, "A wrong IPv4 header checksum; Linux drops and counts it."},
@@ -164,6 +177,7 @@ var table = [Count]Info{
 	RuleDrop:           {"rule-drop", Dropped, "Dropped by the fast path, as a rule or a chain's policy says."},
 	NetfilterRule:      {"netfilter-rule", Packet, "The packet meets a rule that only Linux can evaluate; `shunt show rules` names them."},
 	NetfilterLong:      {"netfilter-long", Packet, "More rules apply to the packet, or move counters for it, than the fast path follows."},
+	BridgeGroup:        {"bridge-group", Packet, "A frame to a group or to all (broadcast, multicast, spanning tree, LLDP), which the bridge floods or takes."},
 
 	RPFilter:           {"rp-filter", Lookup, "The reverse path check did not confirm the ingress interface; Linux decides."},
 	NotForwarded:       {"not-forwarded", Lookup, "The destination is local, broadcast, multicast or has no route."},
@@ -189,6 +203,13 @@ var table = [Count]Info{
 	ConntrackNAT:       {"conntrack-nat", Lookup, "The connection is translated."},
 	ConntrackExtension: {"conntrack-extension", Lookup, "Something hangs on the connection that has to see its packets: a helper, accounting (nf_conntrack_acct), a timeout policy, synproxy; or its timeout is longer than 24 days and due to be extended."},
 	ConntrackWindow:    {"conntrack-window", Lookup, "Linux still checks the connection's TCP windows; after some packets the daemon marks it as one where it does not."},
+	BridgeSource:       {"bridge-source", Lookup, "The bridge does not know the frame's sender at this port: Linux learns it, or refuses it."},
+	BridgeRefresh:      {"bridge-refresh", Lookup, "Linux saw no frame of the sender for up to a quarter of the bridge's ageing time; it sees this one, so that the entry lives on."},
+	BridgeDestination:  {"bridge-destination", Lookup, "The bridge does not know the frame's destination, or not any more; Linux floods it."},
+	BridgeLocal:        {"bridge-local", Lookup, "The frame is addressed to this host: to the bridge or one of its ports."},
+	BridgePort:         {"bridge-port", Lookup, "A port of the way does not forward, has a flag that only Linux knows, or must not have this frame (where it came in, isolated, backup port); or the spanning tree is changing."},
+	BridgeTable:        {"bridge-table", Lookup, "The bridge's table of stations is being resized, or too many share a place in it."},
+	BridgePromisc:      {"bridge-promisc", Lookup, "The bridge itself is promiscuous: this host gets a copy of every frame."},
 
 	Watchdog:    {"watchdog", State, "The daemon has not shown itself alive in time; everything goes to Linux."},
 	Stale:       {"stale", State, "Linux changed and the daemon has not yet caught up; everything goes to Linux until it has."},
@@ -203,6 +224,7 @@ var table = [Count]Info{
 	NetfilterIP6Forward:     {"netfilter:ip6:forward", Config, "A netfilter rule or chain at IPv6 forward that a forwarded packet could meet."},
 	NetfilterIP6Postrouting: {"netfilter:ip6:postrouting", Config, "A netfilter rule or chain at IPv6 postrouting that a forwarded packet could meet."},
 	NetfilterNetdev:         {"netfilter:netdev", Config, "A netfilter egress chain on a device of the way, or rules at its ingress that only Linux can evaluate."},
+	NetfilterBridge:         {"netfilter:bridge", Config, "A chain of the bridge family, or of ebtables, which bridged frames could meet."},
 	NetfilterUnknown:        {"netfilter:unknown", Config, "A netfilter hook that no table explains (BPF link, IPVS, SELinux, out-of-tree)."},
 	XFRM:                    {"xfrm", Config, "IPsec policies or states are configured; they decide over forwarded packets."},
 	RuleUnknown:             {"rule-unknown", Config, "A policy routing rule with a selector or action that is not understood."},
@@ -215,6 +237,10 @@ var table = [Count]Info{
 	LinkNoEthernet:          {"link-no-ethernet", Config, "The interface carries no Ethernet header."},
 	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
+	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
+	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters VLANs (vlan_filtering)."},
+	BridgeNetfilter:         {"bridge-netfilter", Config, "Bridged packets pass the rules of IP (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge)."},
+	BridgeUnreadable:        {"bridge-unreadable", Config, "The bridge's table of stations cannot be read by programs on this kernel; `shunt check` says why."},
 	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},
 	ForeignTC:               {"foreign-tc", Config, "Another tc or tcx program is attached; it is respected."},
 	TCFilter:                {"tc-filter", Config, "A tc filter on the interface decides over packets."},

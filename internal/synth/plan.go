@@ -44,7 +44,7 @@ type Word struct {
 
 // Tables are the contents of the maps that a namespace's programs share.
 type Tables struct {
-	TxXDP    map[uint32]uint32 // logical egress ifindex → device that carries it
+	TxXDP    map[uint32]uint32 // logical egress ifindex → device that carries it; with bpfobj.Bridged, ports of bridges
 	TxTC     map[uint32]uint32
 	Tags     map[uint32]bpfobj.Tags
 	VLANs    map[bpfobj.VLANKey]bpfobj.Input
@@ -56,6 +56,13 @@ type Tables struct {
 // Has says whether the plan's network has a device.
 func (p *Plan) Has(index int) bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Index == index })
+}
+
+// Bridges says whether some program forwards frames of a bridge.
+func (p *Plan) Bridges() bool {
+	return slices.ContainsFunc(p.Ports, func(port Port) bool {
+		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return prog.Config.Bridge != 0 })
+	})
 }
 
 // Build runs the passes.
@@ -92,6 +99,12 @@ func (t *Tables) egress(g *graph.Graph) {
 		}
 		if len(e.TC) == 0 {
 			t.TxTC[uint32(e.Index)] = uint32(e.Index)
+		}
+		if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
+			t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
+		}
+		if e.Bridge != nil && len(e.Bridge.TC) == 0 {
+			t.TxTC[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
 		}
 	}
 }
@@ -181,6 +194,10 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		c.Cache4, c.Cache6 = flag(cacheable(net, model.IP4)), flag(cacheable(net, model.IP6))
 		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute)
 		var words wordSet
+		if port.Bridge != nil && port.Bridge.Fast() {
+			c.Bridge = 1
+			words.bridge(port.Index)
+		}
 		for _, in := range port.Inputs {
 			if len(in.VLANs) > 0 {
 				c.VlanIn = flag(hook == graph.XDP)

@@ -128,3 +128,25 @@ func TestGuardWords(t *testing.T) {
 		}
 	}
 }
+
+// What frames of a bridge may leave by is not what routes may lead to.
+func TestBridgePort(t *testing.T) {
+	net, g := router()
+	g.Ports[0].Inputs = nil
+	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}}
+	why := []graph.Why{{Reason: reason.LinkUpper}}
+	g.Egress[0] = graph.Egress{Index: 3, Name: "eth1", Port: 3, XDP: why, TC: why, Bridge: &graph.Way{Index: 9, TC: why}}
+	p := Build(net, g)
+	prog := only(t, p)
+	if prog.Config.Bridge != 1 || prog.Config.In.Ip4 == 0 || prog.Config.In.Ip6 == 0 || !p.Bridges() {
+		t.Errorf("the program of a port is %+v", prog.Config)
+	}
+	want := []Word{{bpfobj.WordNFTBaseSeq, 0}, {bpfobj.WordPacketSockets, 0}, {bpfobj.WordBridgePrerouting, 0}, {bpfobj.WordBridgeForward, 0},
+		{bpfobj.WordBridgePostrouting, 0}, {bpfobj.WordDevSockets, 2}}
+	if !reflect.DeepEqual(prog.Words, want) {
+		t.Errorf("it watches %v, want %v", prog.Words, want)
+	}
+	if want := map[uint32]uint32{3 | bpfobj.Bridged: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) || len(p.Tables.TxTC) != 0 {
+		t.Errorf("ways out are %v and %v, want %v and none", p.Tables.TxXDP, p.Tables.TxTC, want)
+	}
+}

@@ -65,6 +65,12 @@ func (s *wordSet) add(in graph.Input) {
 	}
 }
 
+// bridge takes what frames between ports of a bridge rest on, beside what is read live.
+func (s *wordSet) bridge(port int) {
+	s.words(0, bpfobj.WordNFTBaseSeq, bpfobj.WordPacketSockets, bpfobj.WordBridgePrerouting, bpfobj.WordBridgeForward, bpfobj.WordBridgePostrouting)
+	s.words(port, bpfobj.WordDevSockets)
+}
+
 func (s *wordSet) words(index int, words ...bpfobj.Word) {
 	for _, w := range words {
 		if word := (Word{Word: w, Index: index}); !slices.Contains(s.list, word) {

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * bridge: a frame between two ports of a Linux bridge.
+ *
+ * Problem: which port leads to a station is learned by the bridge from every frame that it sees, is forgotten after a time, and is changed by
+ * commands. A copy would be late, and a frame that goes past the bridge teaches it nothing.
+ * Mechanism: what br_handle_frame() and br_handle_frame_finish() read is read here, in their order, in the kernel's own memory: the port, its
+ * state and flags, the bridge's options, and its FDB, a hash table of the kernel's (lib/rhashtable.c), with the offsets that the kernel's type information gives.
+ * Known unicast is forwarded. Everything from which the bridge would learn goes to Linux: a source that is not known at this port, and, a few times
+ * in each ageing time, one that is, so that entries live on as if Linux had seen all their frames.
+ *
+ * Why it is sound: programs run under rcu_read_lock(), as the bridge's receive handler does; ports, tables and entries are freed a grace period
+ * after the last pointer to them is gone. Each pointer is read once and followed. An entry that is being moved to a larger table may be missed,
+ * and is then Linux's; none is ever taken for another's, since its address is compared.
+ * Invariant: nothing is written, neither to the frame nor to the bridge. An option, flag or state that is not known to do nothing here is Linux's.
+ */
+#ifndef SHUNT_NODE_BRIDGE_H
+#define SHUNT_NODE_BRIDGE_H
+
+#include "guard.h"
+#include "vlan.h"
+
+#define ETH_P_ARP	0x0806	/* proxy ARP and neighbour suppression look into these two, */
+#define ETH_P_RARP	0x8035
+#define ETH_P_MRP	0x88E3	/* and protocols of bridges take these (br_process_frame_type()) */
+#define ETH_P_CFM	0x8902
+
+#define IFF_PROMISC		(1 << 8)
+#define IFF_BRIDGE_PORT		(1 << 9)	/* enum netdev_priv_flags */
+#define BR_STATE_FORWARDING	3
+
+/* Flags of ports that mean nothing for known unicast, include/linux/if_bridge.h; hairpin is asked for by in = out. */
+#define BR_HAIRPIN_MODE		(1 << 0)
+#define BR_BPDU_GUARD		(1 << 1)
+#define BR_ROOT_BLOCK		(1 << 2)
+#define BR_MULTICAST_FAST_LEAVE	(1 << 3)
+#define BR_ADMIN_COST		(1 << 4)
+#define BR_LEARNING		(1 << 5)
+#define BR_FLOOD		(1 << 6)
+#define BR_PROMISC		(1 << 7)
+#define BR_MCAST_FLOOD		(1 << 11)
+#define BR_MULTICAST_TO_UNICAST	(1 << 12)
+#define BR_BCAST_FLOOD		(1 << 14)
+#define BR_ISOLATED		(1 << 16)
+#define BR_PLAIN (BR_HAIRPIN_MODE | BR_BPDU_GUARD | BR_ROOT_BLOCK | BR_MULTICAST_FAST_LEAVE | BR_ADMIN_COST | BR_LEARNING | BR_FLOOD | BR_PROMISC | \
+		  BR_MCAST_FLOOD | BR_MULTICAST_TO_UNICAST | BR_BCAST_FLOOD | BR_ISOLATED)
+
+/* Flags of entries, net/bridge/br_private.h */
+#define FDB_LOCAL		(1 << 0)
+#define FDB_STATIC		(1 << 1)
+#define FDB_STICKY		(1 << 2)
+#define FDB_ADDED_BY_USER	(1 << 3)
+#define FDB_ADDED_BY_EXT_LEARN	(1 << 4)
+#define FDB_DYNAMIC_LEARNED	(1 << 9)
+#define FDB_PLAIN (FDB_STATIC | FDB_STICKY | FDB_ADDED_BY_USER | FDB_ADDED_BY_EXT_LEARN | FDB_DYNAMIC_LEARNED)
+
+#define FDB_CHAIN	8	/* entries of a bucket that are looked at; tables are as large as to have one or two */
+#define FDB_NONE	0
+#define FDB_BUSY	1	/* the table is being resized, or the bucket is longer */
+
+#define BRIDGE(base, member)		((base) + frozen.bridges.member)
+#define BRIDGE8(base, member)		peek(BRIDGE(base, member), 8)
+#define BRIDGE4(base, member)		((__u32)peek(BRIDGE(base, member), 4))
+#define BRIDGE1(base, member)		(BRIDGE4(base, member) & 0xff)	/* never the last of its structure */
+
+#define BRIDGE_ROL(x, n)	((x) << (n) | (x) >> (32 - (n)))
+
+/* jhash2() of an address in VLAN 0, include/linux/jhash.h. */
+always_inline __u32 fdb_hash(__u64 mac, __u32 seed)
+{
+	__u32 a = 0xdeadbeef + (2 << 2) + seed, b = a, c = a;
+
+	b += (__u32)(mac >> 32);
+	a += (__u32)mac;
+	c ^= b; c -= BRIDGE_ROL(b, 14);
+	a ^= c; a -= BRIDGE_ROL(c, 11);
+	b ^= a; b -= BRIDGE_ROL(a, 25);
+	c ^= b; c -= BRIDGE_ROL(b, 16);
+	a ^= c; a -= BRIDGE_ROL(c, 4);
+	b ^= a; b -= BRIDGE_ROL(a, 14);
+	c ^= b; c -= BRIDGE_ROL(b, 24);
+	return c;
+}
+
+/* Address of the entry of a station; FDB_NONE, FDB_BUSY. A function of its own, so that it is verified once. */
+__attribute__((noinline)) __u64 fdb_find(__u64 table, __u64 mac)
+{
+	__u64 at;
+
+	if (!frozen.bridges.known || !table || BRIDGE4(table, tbl_nest) || BRIDGE8(table, tbl_next))
+		return FDB_BUSY;
+	at = fdb_hash(mac, BRIDGE4(table, tbl_seed)) & (BRIDGE4(table, tbl_size) - 1);
+	at = peek(BRIDGE(table, tbl_buckets) + 8 * at, 8) & ~1ULL;	/* bit 0 is a lock */
+	for (int i = 0; i < FDB_CHAIN; i++) {
+		__u64 entry = at - frozen.bridges.fdb_node;
+
+		if (!at || (at & 1))	/* chains end with an odd value */
+			return FDB_NONE;
+		if (BRIDGE8(entry, fdb_key) == mac)
+			return entry;
+		at = peek(at, 8);
+	}
+	return FDB_BUSY;
+}
+
+/* Is the packet's port one of a bridge, and can its FDB be read? */
+always_inline int at_bridge(struct packet *p)
+{
+	return frozen.bridges.known && cfg.bridge;
+}
+
+/* What br_allowed_ingress() and should_deliver() ask of a port. */
+always_inline int port_plain(__u64 port, __u64 flags)
+{
+	return BRIDGE1(port, port_state) == BR_STATE_FORWARDING && !(flags & ~(__u64)BR_PLAIN) &&
+	       !(frozen.bridges.port_domain && BRIDGE4(port, port_domain));
+}
+
+/* Does Linux know the source at this port, and from a frame of late? See br_fdb_update(). */
+always_inline int fdb_source(__u64 table, __u64 port, __u64 mac, __u64 ageing)
+{
+	__u64 entry = fdb_find(table, mac), most;
+
+	if (entry == FDB_BUSY)
+		return SHUNT_R_BRIDGE_TABLE;
+	if (entry == FDB_NONE || BRIDGE8(entry, fdb_port) != port || (BRIDGE8(entry, fdb_flags) & ~(__u64)FDB_PLAIN))
+		return SHUNT_R_BRIDGE_SOURCE;
+	/* A quarter of the time, or up to a quarter of that less, so that stations do not all come at once. */
+	most = (ageing >> 2) - ((ageing >> 12) * (mac >> 40 & 0xff));
+	if ((__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)most)
+		return SHUNT_R_BRIDGE_REFRESH;
+	return NEXT;
+}
+
+/* The port that leads to a station is stored at `to`. Linux forwards by entries that have expired until they are collected; here they are its own. */
+always_inline int fdb_destination(__u64 table, __u64 mac, __u64 ageing, __u64 *to)
+{
+	__u64 entry = fdb_find(table, mac), flags;
+
+	if (entry == FDB_BUSY)
+		return SHUNT_R_BRIDGE_TABLE;
+	if (entry == FDB_NONE)
+		return SHUNT_R_BRIDGE_DESTINATION;
+	flags = BRIDGE8(entry, fdb_flags);
+	*to = BRIDGE8(entry, fdb_port);
+	if ((flags & FDB_LOCAL) || !*to)
+		return SHUNT_R_BRIDGE_LOCAL;
+	if (flags & ~(__u64)FDB_PLAIN)
+		return SHUNT_R_BRIDGE_DESTINATION;
+	if (!(flags & (FDB_STATIC | FDB_ADDED_BY_EXT_LEARN)) && (__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)ageing)
+		return SHUNT_R_BRIDGE_DESTINATION;
+	return NEXT;
+}
+
+/* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. */
+always_inline int node_bridge(struct packet *p)
+{
+	struct eth *eth = p->data;
+	__u64 dev, port, br, table, flags, flags_to, ageing, src, dst, to = 0;
+	int r;
+
+	if ((void *)(eth + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+#ifdef HOOK_TC
+	if (p->ctx->vlan_present)
+		return SHUNT_R_VLAN_UNKNOWN;
+#endif
+	if (is_tag(eth->proto))
+		return SHUNT_R_VLAN_UNKNOWN;
+	if (eth->dst[0] & 1)
+		return SHUNT_R_BRIDGE_GROUP;
+	if (eth->proto == bpf_htons(ETH_P_ARP) || eth->proto == bpf_htons(ETH_P_RARP) || eth->proto == bpf_htons(ETH_P_MRP) ||
+	    eth->proto == bpf_htons(ETH_P_CFM))
+		return SHUNT_R_ETHERTYPE;
+	dst = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32;
+	src = *(__u32 *)eth->src | (__u64)*(__u16 *)(eth->src + 4) << 32;
+	if ((src & 1) || !src)	/* dropped by Linux */
+		return SHUNT_R_BRIDGE_SOURCE;
+
+	dev = device_at(p->ctx);
+	if (!(BRIDGE4(dev, dev_priv_flags) & IFF_BRIDGE_PORT))
+		return SHUNT_R_WRONG_DEVICE;
+	port = BRIDGE8(dev, dev_handler);
+	if (BRIDGE8(port, port_dev) != dev)
+		return SHUNT_R_WRONG_DEVICE;
+	flags = BRIDGE8(port, port_flags);
+	if (!port_plain(port, flags))
+		return SHUNT_R_BRIDGE_PORT;
+	br = BRIDGE8(port, port_bridge);
+	if (BRIDGE8(br, br_options) & frozen.bridges.options)
+		return SHUNT_R_BRIDGE_OPTION;
+	if (BRIDGE4(BRIDGE8(br, br_dev), dev_flags) & IFF_PROMISC)
+		return SHUNT_R_BRIDGE_PROMISC;
+	if (BRIDGE1(br, br_changing))	/* entries age by another time: hold_time() */
+		return SHUNT_R_BRIDGE_PORT;
+	ageing = BRIDGE8(br, br_ageing);
+	table = BRIDGE8(br, br_table);
+
+	if (flags & BR_LEARNING) {
+		r = fdb_source(table, port, src, ageing);
+		if (r != NEXT)
+			return r;
+	}
+	r = fdb_destination(table, dst, ageing, &to);
+	if (r != NEXT)
+		return r;
+	flags_to = BRIDGE8(to, port_flags);
+	if (to == port || !port_plain(to, flags_to) || (flags & flags_to & BR_ISOLATED) || BRIDGE8(to, port_backup))
+		return SHUNT_R_BRIDGE_PORT;
+	dev = BRIDGE8(to, port_dev);
+	p->out = BRIDGE4(dev, dev_ifindex);
+	/* is_skb_forwardable(): the MTU, the header and one tag; longer ones only where they are cut later. */
+	if (!is_gso(p) && p->len > BRIDGE4(dev, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+		return SHUNT_R_MTU;
+	return NEXT;
+}
+
+/* A reason to leave by, or NEXT: the frame may leave by p->out as it is. */
+always_inline int bridge(struct packet *p)
+{
+	int r = node_bridge(p);
+
+	if (r == NEXT)
+		r = bridge_egress(p);
+	if (r == NEXT)
+		r = guard_port(p);
+	return r;
+}
+
+#endif

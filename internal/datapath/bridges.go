@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+)
+
+// meetBridges finds out whether programs can read the tables of this kernel's bridges.
+func (f *Features) meetBridges(o *objects, kernel []*btf.Spec) {
+	err := errors.New("kernel memory cannot be read")
+	if f.Peek != bpfobj.PeekNone {
+		var at bpfobj.Bridges
+		if at, err = bridgeLayout(kernel); err == nil {
+			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, Bridges: at}); err == nil {
+				o.bridges = at
+			}
+		}
+	}
+	if f.Bridge, f.NoBridge = err == nil, ""; err != nil {
+		f.NoBridge = err.Error()
+	}
+}
+
+// meetBridges tries again where the module has come since, with the first bridge.
+func (d *Datapath) meetBridges() {
+	if d.features.Bridge || d.objects.triedBridges || !moduleLive(bridgeModule) {
+		return
+	}
+	d.objects.triedBridges = true
+	kernel, err := kernelTypes()
+	if err != nil {
+		d.log.Warn("frames of bridges go to Linux", "err", err)
+		return
+	}
+	d.features.meetBridges(d.objects, kernel)
+}
+
+// plainOptions are the options of a bridge at which known unicast is forwarded as without them; all others must be off.
+var plainOptions = []string{
+	"BROPT_VLAN_STATS_ENABLED", "BROPT_GROUP_ADDR_SET", "BROPT_MULTICAST_ENABLED", "BROPT_MULTICAST_QUERIER", "BROPT_MULTICAST_QUERY_USE_IFADDR",
+	"BROPT_MULTICAST_STATS_ENABLED", "BROPT_HAS_IPV6_ADDR", "BROPT_VLAN_STATS_PER_PORT", "BROPT_NO_LL_LEARN", "BROPT_VLAN_BRIDGE_BINDING",
+	"BROPT_MDB_OFFLOAD_FAIL_NOTIFICATION",
+}
+
+// bridgeLayout reads from the kernel's type information where its bridge keeps what programs read.
+func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
+	t := layoutTypes{specs: specs}
+	const pointer, long, word, half, char = 8, 8, 4, 2, 1
+	out = bpfobj.Bridges{
+		Known:    1,
+		DevFlags: t.at("net_device", "flags", word), DevPrivFlags: t.at("net_device", "priv_flags", 0), DevIfindex: t.at("net_device", "ifindex", word),
+		DevMtu: t.at("net_device", "mtu", word), DevHandler: t.at("net_device", "rx_handler_data", pointer),
+		PortBridge: t.at("net_bridge_port", "br", pointer), PortDev: t.at("net_bridge_port", "dev", pointer), PortState: t.at("net_bridge_port", "state", char),
+		PortFlags: t.at("net_bridge_port", "flags", long), PortBackup: t.at("net_bridge_port", "backup_port", pointer),
+		BrDev: t.at("net_bridge", "dev", pointer), BrOptions: t.at("net_bridge", "options", long), BrAgeing: t.at("net_bridge", "ageing_time", long),
+		BrChanging: t.at("net_bridge", "topology_change", char), BrTable: t.at("net_bridge", "fdb_hash_tbl", 0) + t.at("rhashtable", "tbl", pointer),
+		TblSize: t.at("bucket_table", "size", word), TblNest: t.at("bucket_table", "nest", word), TblSeed: t.at("bucket_table", "hash_rnd", word),
+		TblNext: t.at("bucket_table", "future_tbl", pointer), TblBuckets: t.at("bucket_table", "buckets", 0),
+		FdbNode: t.at("net_bridge_fdb_entry", "rhnode", pointer), FdbPort: t.at("net_bridge_fdb_entry", "dst", pointer),
+		FdbKey: t.at("net_bridge_fdb_entry", "key", 8), FdbFlags: t.at("net_bridge_fdb_entry", "flags", long), FdbUpdated: t.at("net_bridge_fdb_entry", "updated", long),
+	}
+	if t.at("net_bridge_fdb_key", "vlan_id", half) != 6 || t.at("rhash_head", "next", pointer) != 0 {
+		t.fail("the key of an entry is not as expected")
+	}
+	if t.err != nil {
+		return bpfobj.Bridges{}, t.err
+	}
+	optional := layoutTypes{specs: specs}
+	out.PortDomain = optional.at("net_bridge_port", "hwdom", word)
+	var options *btf.Enum
+	if !slices.ContainsFunc(specs, func(s *btf.Spec) bool { return s.TypeByName("net_bridge_opts", &options) == nil }) {
+		return bpfobj.Bridges{}, errors.New("no enum net_bridge_opts")
+	}
+	out.Options = ^uint64(0)
+	for _, v := range options.Values {
+		if slices.Contains(plainOptions, v.Name) {
+			out.Options &^= 1 << v.Value
+		}
+	}
+	return out, nil
+}
+
+// layoutTypes finds members of the kernel's structures, also in those without a name inside them. The first that is not as the data path expects is
+// remembered.
+type layoutTypes struct {
+	specs []*btf.Spec
+	err   error
+}
+
+func (t *layoutTypes) fail(format string, args ...any) {
+	if t.err == nil {
+		t.err = fmt.Errorf(format, args...)
+	}
+}
+
+// at is the offset in bytes of a member that has to have a size in bytes, 0 for any.
+func (t *layoutTypes) at(name, member string, size int) uint16 {
+	for _, s := range t.specs {
+		var st *btf.Struct
+		if s.TypeByName(name, &st) != nil {
+			continue
+		}
+		m, offset, ok := find(st.Members, member)
+		if !ok {
+			t.fail("struct %s has no %s", name, member)
+			return 0
+		}
+		if n, err := btf.Sizeof(m.Type); err != nil || size != 0 && n != size || offset%8 != 0 || offset/8 > 0xffff {
+			t.fail("struct %s: %s is not as expected (%d bytes at bit %d)", name, member, n, offset)
+		}
+		return uint16(offset / 8)
+	}
+	t.fail("no struct %s", name)
+	return 0
+}
+
+// find looks a member up, with its offset in bits.
+func find(members []btf.Member, name string) (btf.Member, btf.Bits, bool) {
+	for _, m := range members {
+		if m.Name == name {
+			return m, m.Offset, true
+		}
+		if m.Name != "" {
+			continue
+		}
+		var inner []btf.Member
+		switch in := btf.UnderlyingType(m.Type).(type) {
+		case *btf.Struct:
+			inner = in.Members
+		case *btf.Union:
+			inner = in.Members
+		}
+		if found, offset, ok := find(inner, name); ok {
+			return found, m.Offset + offset, true
+		}
+	}
+	return btf.Member{}, 0, false
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// inBridge makes devices ports of a new bridge br0 (ifindex 9) on a kernel whose bridges can be read.
+func inBridge(names ...string) change {
+	return func(n *model.Network, p *Policy) {
+		l := card(9, "br0")
+		l.Kind, l.Driver, l.XDPFeatures = kindBridge, "bridge", nil
+		l.Bridge = &model.Bridge{Ageing: 30000}
+		l.Qdiscs = []model.Qdisc{{Kind: "noqueue", Parent: 0xffffffff}}
+		with(l)(n, p)
+		enslave(kindBridge, 9, names...)(n, p)
+		for _, name := range names {
+			n.LinkByName(name).Port = &model.BridgePort{}
+		}
+		p.Kernel.Bridge = true
+	}
+}
+
+var bridged01 = inBridge("eth0", "eth1")
+
+func frames(name string) place {
+	return place{"frames at " + name, func(t *testing.T, g *Graph) []Why {
+		p := portOf(t, g, name)
+		if p.Bridge == nil {
+			t.Fatalf("%s is no port of a bridge", name)
+		}
+		return p.Bridge.Why
+	}}
+}
+
+func overXDP(name string) place {
+	return place{"bridge into " + name + " from XDP", func(t *testing.T, g *Graph) []Why { return egressOf(t, g, name).Bridge.XDP }}
+}
+
+func overTC(name string) place {
+	return place{"bridge into " + name + " from tc", func(t *testing.T, g *Graph) []Why { return egressOf(t, g, name).Bridge.TC }}
+}
+
+func bridgeOption(f func(b *model.Bridge)) change {
+	return on("br0", func(l *model.Link) { f(l.Bridge) })
+}
+
+var bridgeDecisions = []decision{
+	{"VLAN filtering", reason.BridgeVLAN, frames("eth0"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })}, []change{bridged01}},
+	{"an option of the bridge", reason.BridgeOption, frames("eth0"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.On = []string{"mst_enabled"} })}, []change{bridged01}},
+	{"nothing is learned", reason.BridgeOption, frames("eth1"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 0 })},
+		[]change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 1 })}},
+	{"an option of the port", reason.BridgeOption, frames("eth0"), []change{bridged01, on("eth0", func(l *model.Link) { l.Port.On = []string{"locked"} })},
+		[]change{inBridge("eth0", "eth1", "eth2"), on("eth1", func(l *model.Link) { l.Port.On = []string{"locked"} })}},
+	{"an option of the port, way out", reason.BridgeOption, overTC("eth0"), []change{bridged01, on("eth0", func(l *model.Link) { l.Port.On = []string{"backup_port"} })},
+		[]change{bridged01, on("eth0", func(l *model.Link) { l.Port.Isolated = true })}},
+	{"bridge-nf-call-iptables", reason.BridgeNetfilter, frames("eth0"), []change{bridged01, network(func(n *model.Network) { n.Sysctl.BridgeNFCall = true })}, []change{bridged01}},
+	{"nf_call_iptables of the bridge", reason.BridgeNetfilter, frames("eth0"),
+		[]change{bridged01, bridgeOption(func(b *model.Bridge) { b.NFCall = []string{"nf_call_iptables"} })}, []change{bridged01}},
+	{"ebtables", reason.NetfilterBridge, frames("eth0"), []change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "forward", Kind: model.Legacy, Function: "ebt_in_hook"})},
+		[]change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "input", Kind: model.Legacy, Function: "ebt_in_hook"})}},
+	{"a chain of the bridge family", reason.NetfilterBridge, frames("eth0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "postrouting", 1))},
+		[]change{bridged01, nf(nfChain(model.BridgeFamily, "postrouting", 0))}},
+	{"br_netfilter that is off", reason.NetfilterBridge, frames("eth0"), nil,
+		[]change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "prerouting", Kind: model.BridgeNF, Function: "br_nf_pre_routing"})}},
+	{"connection tracking of bridges", reason.NetfilterBridge, frames("eth0"),
+		[]change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "prerouting", Kind: model.Conntrack, Function: "nf_ct_bridge_pre"})}, []change{bridged01}},
+	{"rules of IP are not for frames", reason.NetfilterIP4Forward, frames("eth0"), nil, []change{bridged01, nf(nfChain(model.IP4, "forward", 1))}},
+	{"bridges cannot be read", reason.BridgeUnreadable, frames("eth0"), []change{bridged01, policy(func(p *Policy) { p.Kernel.Bridge = false })}, []change{bridged01}},
+	{"attribute of the bridge", reason.LinkAttribute, frames("eth0"), []change{bridged01, on("br0", unknown)}, []change{bridged01, on("eth2", unknown)}},
+	{"attribute of the port", reason.LinkAttribute, anyHook("eth0"), []change{bridged01, on("eth0", unknown)}, []change{bridged01, on("eth2", unknown)}},
+	{"attribute of the port, way out", reason.LinkAttribute, overTC("eth0"), []change{bridged01, on("eth0", unknown)}, []change{bridged01, on("eth1", unknown)}},
+	{"something could not be read", reason.Unreadable, frames("eth0"), []change{bridged01, network(func(n *model.Network) { n.Faults = []model.ReadFault{{Part: "rules", Err: "EIO"}} })}, nil},
+	{"the bridge is excluded", reason.Excluded, frames("eth0"), []change{bridged01, policy(func(p *Policy) { p.Exclude = []string{"br*"} })}, []change{bridged01}},
+	{"a macvlan takes the port's frames", reason.LinkUpper, anyHook("eth0"),
+		[]change{bridged01, with(model.Link{Index: 12, Name: "mv0", Kind: "macvlan", Type: arphrdEther, Lower: 2})}, []change{bridged01}},
+	{"routes do not lead out of ports", reason.LinkUpper, outTC("eth0"), []change{bridged01}, []change{inBridge("eth1", "eth2")}},
+	{"shaper", reason.Qdisc, overXDP("eth0"), []change{bridged01, qdisc("eth0", model.Qdisc{Kind: "htb"})}, []change{bridged01, qdisc("eth1", model.Qdisc{Kind: "htb"})}},
+	{"tc passes the shaper", reason.Qdisc, overTC("eth0"), nil, []change{bridged01, qdisc("eth0", model.Qdisc{Kind: "htb"})}},
+	{"netdev egress", reason.NetfilterNetdev, overTC("eth0"),
+		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth0", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
+	{"tcpdump, way out", reason.PacketSocket, overXDP("eth0"), []change{bridged01, listener(model.PacketSocket{Index: 2, Protocol: ethPAll})}, []change{bridged01}},
+	{"AF_XDP, way out", reason.AFXDP, overXDP("eth0"), []change{bridged01, network(func(n *model.Network) { n.Sockets.XDP = []int{2} })}, []change{bridged01}},
+	{"tap as a port", reason.LinkXDPUnsupported, overXDP("eth0"), []change{bridged01, hook("xdp"), on("eth0", func(l *model.Link) { l.Kind = kindTap })}, []change{bridged01, hook("xdp")}},
+	{"no carrier", reason.LinkDown, overTC("eth0"), []change{bridged01, on("eth0", func(l *model.Link) { l.Running = false })}, []change{bridged01}},
+	{"a VLAN as a port, from XDP", reason.LinkKind, overXDP("eth0.5"), []change{with(vlan(5, "eth0.5", 2, 5)), inBridge("eth0.5", "eth1")}, nil},
+	{"a VLAN as a port, from tc", reason.LinkKind, overTC("eth0.5"), nil, []change{with(vlan(5, "eth0.5", 2, 5)), inBridge("eth0.5", "eth1")}},
+	{"one port", reason.NothingToWin, anyHook("eth0"), []change{inBridge("eth0")}, []change{bridged01}},
+}
+
+// Ports of one bridge reach each other by the hook that fits both; ports of two do not.
+func TestBridgeHooks(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		make []change
+		want map[string][]Hook
+	}{
+		{"cards", []change{bridged01}, map[string][]Hook{"eth0": {XDP}, "eth1": {XDP}, "eth2": {}}},
+		{"veths", []change{everywhere(asVeth), bridged01}, map[string][]Hook{"eth0": {TC}, "eth1": {TC}}},
+		{"two cards and a veth", []change{on("eth2", asVeth), inBridge("eth0", "eth1", "eth2")}, map[string][]Hook{"eth0": {XDP, TC}, "eth1": {XDP, TC}, "eth2": {TC}}},
+		{"a card and a veth", []change{on("eth1", asVeth), bridged01}, map[string][]Hook{"eth0": {TC}, "eth1": {TC}}},
+		{"cards that send once a program is loaded", []change{bridged01, everywhere(func(l *model.Link) { l.Driver, l.XDP = "virtio_net", nil })},
+			map[string][]Hook{"eth0": {XDP}, "eth1": {XDP}}},
+	} {
+		g := Build(router(c.make...))
+		for name, want := range c.want {
+			if got := portOf(t, g, name).Hooks; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s has %v, want %v", c.what, name, got, want)
+			}
+		}
+	}
+}
+
+func TestBridgeInText(t *testing.T) {
+	text := Build(router(bridged01)).Text()
+	for _, want := range []string{"├─ bridge br0\n│  frames ─▶ bridge ─ egress ─ guard ─ redirect\n╰─▶ eth1 (bridge, xdp)", "  of br0"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
