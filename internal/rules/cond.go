@@ -114,6 +114,16 @@ func normal(rs []ruleset.Range, width int) []ruleset.Range {
 	return out
 }
 
+// isNormal says whether ranges are in that order.
+func isNormal(rs []ruleset.Range, width int) bool {
+	for i, r := range rs {
+		if r.Lo.Compare(r.Hi) > 0 || i > 0 && (rs[i-1].Hi.Compare(r.Lo) >= 0 || rs[i-1].Hi.Next() == r.Lo) {
+			return false
+		}
+	}
+	return len(rs) == 0 || rs[len(rs)-1].Hi.Compare(ruleset.Max(width)) <= 0
+}
+
 // without is everything of a width that normal ranges leave out.
 func without(rs []ruleset.Range, width int) (out []ruleset.Range) {
 	next, last := ruleset.Value{}, ruleset.Max(width)
@@ -154,6 +164,9 @@ func intersect(a, b []ruleset.Range) (out []ruleset.Range) {
 // ranges writes a test as plain ranges of its field, unless its mask has holes in a field too wide to try every value.
 func ranges(t ruleset.Test) ([]ruleset.Range, bool) {
 	width := t.Field.Width()
+	if t.Mask == (ruleset.Value{}) && !t.Not && isNormal(t.Ranges, width) { // as most tests are
+		return slices.Clip(t.Ranges), true
+	}
 	all := ruleset.Max(width)
 	mask := t.Mask.And(all)
 	if t.Mask == (ruleset.Value{}) {

@@ -121,8 +121,11 @@ func (ix *index) nesting(t *ruleset.Table, c *ruleset.Chain) (deep int, cyclic b
 		open[c] = true
 		deepest := 0
 		ix.eachVerdict(c, func(v ruleset.Verdict) {
+			if v.Code != ruleset.Jump && v.Code != ruleset.Goto || cyclic {
+				return
+			}
 			next := ix.chains[t][v.Chain]
-			if next == nil || v.Code != ruleset.Jump && v.Code != ruleset.Goto || cyclic {
+			if next == nil {
 				return
 			}
 			d := visit(next)

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 
@@ -21,8 +22,12 @@ type Partition struct {
 func (p *Partition) Row(class int) []uint64 { return p.Bits[class*p.Words:][:p.Words] }
 
 // Summary has a bit for each word of a row that is not zero.
-func Summary(row []uint64) []uint64 {
-	out := make([]uint64, (len(row)+63)/64)
+func Summary(row []uint64) []uint64 { return Summarise(nil, row) }
+
+// Summarise is Summary into a slice that may be used again.
+func Summarise(into, row []uint64) []uint64 {
+	out := slices.Grow(into[:0], (len(row)+63)/64)[:(len(row)+63)/64]
+	clear(out)
 	for i, w := range row {
 		if w != 0 {
 			out[i>>6] |= 1 << (i & 63)
@@ -50,8 +55,19 @@ type edge struct {
 // it asks at all.
 func NewPartition(width, entries int, ranges func(i int) ([]ruleset.Range, bool)) Partition {
 	p := Partition{Words: (entries + 63) / 64}
-	var edges []edge
-	now := make([]uint64, p.Words)
+	p.Cuts = Cuts(width, entries, ranges, func(row []uint64) uint32 {
+		p.Bits = append(Room(p.Bits, len(row)), row...)
+		p.Classes++
+		return uint32(p.Classes - 1)
+	}, func(class uint32, row []uint64) bool { return slices.Equal(p.Row(int(class)), row) })
+	return p
+}
+
+// Cuts are where the classes of a partition begin, for those who keep the vectors themselves: add takes one in, which it must not keep, and names its class; same says whether a
+// class has that vector. The first that is added is that of packets without the field.
+func Cuts(width, entries int, ranges func(i int) ([]ruleset.Range, bool), add func(row []uint64) uint32, same func(class uint32, row []uint64) bool) []Cut {
+	edges := make([]edge, 0, 2*entries)
+	now := make([]uint64, (entries+63)/64)
 	last := ruleset.Max(width)
 	for i := range entries {
 		rs, asks := ranges(i)
@@ -65,15 +81,29 @@ func NewPartition(width, entries int, ranges func(i int) ([]ruleset.Range, bool)
 			now[i>>6] |= 1 << (i & 63)
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return a.at.Compare(b.at) })
+	if width <= 64 {
+		slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at.Lo, b.at.Lo) })
+	} else {
+		slices.SortFunc(edges, func(a, b edge) int { return a.at.Compare(b.at) })
+	}
 	// A vector's hash is the sum of a number for each of its bits, so that it is known after each change without reading the vector.
-	seen, numbers, hash := map[uint64][]uint32{}, make([]uint64, entries), uint64(0)
+	seen, numbers, hash := make(map[uint64][]uint32, len(edges)/2), make([]uint64, entries), uint64(0)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range numbers {
 		numbers[i] = random.Uint64()
 	}
-	p.class(now, seen, hash)
-	p.Cuts = []Cut{{ruleset.Value{}, 0}}
+	class := func() uint32 {
+		for _, n := range seen[hash] {
+			if same(n, now) {
+				return n
+			}
+		}
+		n := add(now)
+		seen[hash] = append(seen[hash], n)
+		return n
+	}
+	cuts := make([]Cut, 1, len(edges)+1)
+	cuts[0].Class = class()
 	for i := 0; i < len(edges); {
 		at := edges[i].at
 		for ; i < len(edges) && edges[i].at == at; i++ {
@@ -86,26 +116,13 @@ func NewPartition(width, entries int, ranges func(i int) ([]ruleset.Range, bool)
 				hash -= numbers[e.entry]
 			}
 		}
-		n := p.class(now, seen, hash)
-		switch top := &p.Cuts[len(p.Cuts)-1]; {
+		n := class()
+		switch top := &cuts[len(cuts)-1]; {
 		case top.From == at:
 			top.Class = n
 		case top.Class != n:
-			p.Cuts = append(p.Cuts, Cut{at, n})
+			cuts = append(cuts, Cut{at, n})
 		}
 	}
-	return p
-}
-
-// class gives equal vectors the same number.
-func (p *Partition) class(now []uint64, seen map[uint64][]uint32, hash uint64) uint32 {
-	for _, n := range seen[hash] {
-		if slices.Equal(p.Row(int(n)), now) {
-			return n
-		}
-	}
-	p.Bits = append(Room(p.Bits, len(now)), now...)
-	seen[hash] = append(seen[hash], uint32(p.Classes))
-	p.Classes++
-	return uint32(p.Classes - 1)
+	return cuts
 }

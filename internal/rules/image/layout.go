@@ -64,6 +64,7 @@ type writer struct {
 	ids     map[ruleset.CounterID]uint32
 	devices []rules.Device
 	ops     int // offset of the operations
+	sum     []uint64
 }
 
 func layOut(in *lowered, devices []rules.Device, family ruleset.Family) (*Image, error) {
@@ -106,7 +107,8 @@ func (w *writer) room(n, align int) int {
 
 // row writes a row and gives its offset.
 func (w *writer) row(bits []uint64) uint32 {
-	sum := rules.Summary(bits)
+	sum := rules.Summarise(w.sum, bits)
+	w.sum = sum
 	at := w.room(8*(len(sum)+len(bits)), rowAlign)
 	for i, word := range sum {
 		binary.NativeEndian.PutUint64(w.Bytes[at+8*i:], word)
@@ -138,18 +140,19 @@ func (w *writer) dim(d Dim, family ruleset.Family) {
 	case Proto:
 		width = 8
 	}
-	p := rules.NewPartition(width, len(w.in.entries), func(i int) ([]ruleset.Range, bool) {
+	sums := ((len(w.in.entries)+63)/64 + 63) / 64
+	cuts := rules.Cuts(width, len(w.in.entries), func(i int) ([]ruleset.Range, bool) { // from the value to the row
 		a := &w.in.entries[i].dims[d]
 		return a.values, a.is
+	}, w.row, func(at uint32, bits []uint64) bool {
+		row := w.Bytes[int(at)+8*sums:]
+		for i, word := range bits {
+			if binary.NativeEndian.Uint64(row[8*i:]) != word {
+				return false
+			}
+		}
+		return true
 	})
-	rows := make([]uint32, p.Classes)
-	for c := range p.Classes {
-		rows[c] = w.row(p.Row(c))
-	}
-	cuts := make([]rules.Cut, len(p.Cuts)) // from the value to the row
-	for i, c := range p.Cuts {
-		cuts[i] = rules.Cut{From: c.From, Class: rows[c.Class]}
-	}
 	var table int
 	var arg uint32
 	switch {
