@@ -170,7 +170,7 @@ func takeCounters(blob []byte, lay layout) (counts []ruleset.Amount, err error) 
 // legacyEntry is one rule in the blob of a table.
 type legacyEntry struct {
 	next    int // offset of the entry behind it
-	target  string
+	target  []byte
 	verdict int32 // of the standard target: negative for a verdict, else the offset of a user chain
 	tracks  bool  // a match or target that may need connection tracking
 	sets    bool  // a match or target that looks into ipsets
@@ -188,42 +188,45 @@ type legacyBlob struct {
 }
 
 func (t legacyBlob) at(off int) (e legacyEntry, err error) {
-	bad := fmt.Errorf("legacy entry at %d is malformed", off)
 	if off < 0 || off+t.size > len(t.b) {
-		return e, bad
+		return e, malformed(off)
 	}
 	target, next := int(get16(t.b, off+t.target)), int(get16(t.b, off+t.next))
 	if target < t.size || next < target+targetHeader || off+next > len(t.b) {
-		return e, bad
+		return e, malformed(off)
 	}
 	e.target = t.name(off + target)
-	e.tracks, e.sets = e.target != "" && !untrackedXT[e.target], isSet(e.target)
+	if len(e.target) > 0 {
+		e.tracks, e.sets = !untrackedXT[string(e.target)], isSet(string(e.target))
+	}
 	for m := t.size; m < target; { // matches lie between the entry and its target
 		if m+targetHeader > target {
-			return e, bad
+			return e, malformed(off)
 		}
 		name := t.name(off + m)
-		e.tracks, e.sets = e.tracks || !untrackedXT[name], e.sets || isSet(name)
+		e.tracks, e.sets = e.tracks || !untrackedXT[string(name)], e.sets || isSet(string(name))
 		n := int(get16(t.b, off+m))
 		if n < targetHeader {
-			return e, bad
+			return e, malformed(off)
 		}
 		m += n
 	}
 	e.next = off + next
-	if e.target == "" {
+	if len(e.target) == 0 {
 		if next < target+targetHeader+4 {
-			return e, bad
+			return e, malformed(off)
 		}
 		e.verdict = int32(get32(t.b, off+target+targetHeader))
 	}
 	return e, nil
 }
 
+func malformed(off int) error { return fmt.Errorf("legacy entry at %d is malformed", off) }
+
 // name is that of a match or target: both begin with their size and their name.
-func (t legacyBlob) name(off int) string {
+func (t legacyBlob) name(off int) []byte {
 	name := t.b[off+2 : off+2+targetNameLen]
-	return string(name[:max(bytes.IndexByte(name, 0), 0)])
+	return name[:max(bytes.IndexByte(name, 0), 0)]
 }
 
 // decodeLegacy turns a table into one hook for each built-in chain. The rules of a built-in chain lie between its entry point
@@ -262,7 +265,7 @@ func decodeLegacy(blob []byte, table string, family model.Family, lay layout) (o
 		}
 		out = append(out, model.NFHook{
 			Family: family, Hook: inetHooks[num], Priority: prio, Kind: model.Legacy, Table: table, Chain: strings.ToUpper(inetHooks[num]),
-			Rules: rules, NAT: table == "nat", PolicyAccept: policy.target == "" && policy.verdict == verdictAccept,
+			Rules: rules, NAT: table == "nat", PolicyAccept: len(policy.target) == 0 && policy.verdict == verdictAccept,
 		})
 	}
 	return out, tracks, sets, nil
@@ -283,7 +286,7 @@ func (t legacyBlob) count(from, to int) (int, error) {
 				return nil
 			}
 			rules++
-			if e.target == "" && e.verdict >= 0 && !seen[int(e.verdict)] && int(e.verdict) != e.next {
+			if len(e.target) == 0 && e.verdict >= 0 && !seen[int(e.verdict)] && int(e.verdict) != e.next {
 				seen[int(e.verdict)] = true
 				queue = append(queue, int(e.verdict))
 			}
@@ -294,7 +297,7 @@ func (t legacyBlob) count(from, to int) (int, error) {
 		return 0, err
 	}
 	for i := 0; i < len(queue); i++ {
-		err := walk(queue[i], func(_ int, e legacyEntry) bool { return e.target == "ERROR" })
+		err := walk(queue[i], func(_ int, e legacyEntry) bool { return string(e.target) == "ERROR" })
 		if err != nil {
 			return 0, err
 		}

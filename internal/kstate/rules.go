@@ -80,10 +80,10 @@ func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool,
 	same := func(a, b ipset.Set) bool {
 		return a.Name == b.Name && a.Index == b.Index && a.Type == b.Type && a.Family == b.Family && a.Counters == b.Counters && a.Problem == b.Problem
 	}
-	if !changed && nft == r.filter.nft && slices.EqualFunc(sets.Sets, r.filter.sets.Sets, same) && sameHooks(hooks, r.filter.hooks) && r.filter.follow() {
+	if nft == r.filter.nft && slices.EqualFunc(sets.Sets, r.filter.sets.Sets, same) && sameHooks(hooks, r.filter.hooks) && (!changed || r.filter.followLegacy(legacy)) && r.filter.follow() {
 		return r.filter.rules
 	}
-	r.filter = filter{nft: nft, sets: sets, hooks: hooks}
+	r.filter = filter{nft: nft, sets: sets, hooks: hooks, legacy: legacy, memories: map[*legacyTable]*xtables.Memory{}}
 	nft.changed = map[int]bool{}
 	if len(nft.dump.Tables) == 0 && len(legacy) == 0 {
 		return nil
@@ -106,6 +106,72 @@ type filter struct {
 	rules       *ruleset.Ruleset
 	translation *nftables.Translation
 	counters    int // that it had at first
+
+	legacy   []*legacyTable
+	xt       xtables.Context
+	memories map[*legacyTable]*xtables.Memory
+}
+
+// followLegacy brings the rule set up to legacy tables in which something else is than at the last time; what is not changed is shared. False where it is better made anew.
+func (f *filter) followLegacy(now []*legacyTable) bool {
+	if f.rules == nil || len(now) != len(f.legacy) || len(f.rules.Counters) > 2*f.counters+1024 {
+		return false
+	}
+	next := *f.rules
+	next.Tables, next.Counters = slices.Clone(next.Tables), slices.Clone(next.Counters)
+	for i, t := range now {
+		old := f.legacy[i]
+		if t == old {
+			continue
+		}
+		family := t.rulesOf()
+		at := slices.IndexFunc(next.Tables, func(x ruleset.Table) bool {
+			return x.Dialect == ruleset.Legacy && x.Family == family && x.Name == t.name
+		})
+		memory := f.memories[old]
+		if t.name != old.name || t.family != old.family || at < 0 || memory == nil {
+			return false
+		}
+		f.xt.Six = t.family == model.IP6
+		before := &next.Tables[at]
+		table, err := xtables.FollowTable(t.blob, family, &f.xt, &next, memory, before)
+		if err != nil || !inOrderOf(&table, before) {
+			return false
+		}
+		next.Tables[at] = table
+		delete(f.memories, old)
+		f.memories[t] = memory
+	}
+	f.rules, f.legacy = &next, now
+	f.translation.Continue(f.rules)
+	return true
+}
+
+// inOrderOf gives the built-in chains of a table the places among others that they had; false if they are others. The hooks are the same, so nothing else tells where they are.
+func inOrderOf(t, before *ruleset.Table) bool {
+	for i := range t.Chains {
+		b := t.Chains[i].Base
+		if b == nil {
+			continue
+		}
+		was := before.Chain(t.Chains[i].Name)
+		if was == nil || was.Base == nil {
+			return false
+		}
+		b.Order = was.Base.Order
+		if slices.Contains(was.Base.Unknown, noOrder) {
+			b.Unknown = append(b.Unknown, noOrder)
+		}
+	}
+	return true
+}
+
+// rulesOf is the table's family as rules have it.
+func (t *legacyTable) rulesOf() ruleset.Family {
+	if t.family == model.IP6 {
+		return ruleset.IP6
+	}
+	return ruleset.IP4
 }
 
 // follow brings the rule set up to what events of rules said; false where it is better made anew, since too many of its counters are of no use.
@@ -154,15 +220,19 @@ func (r *Reader) translate(out *ruleset.Ruleset, nft *nftTables, legacy []*legac
 	}
 	translation := nftables.Translate(nft.dump, out, xt)
 	for _, t := range legacy {
-		family := ruleset.IP4
-		if t.family == model.IP6 {
-			family = ruleset.IP6
-		}
 		xt.Six = t.family == model.IP6
-		if _, err := xtables.DecodeTable(t.blob, family, &xt, out); err != nil {
+		memory := xtables.NewMemory()
+		table, err := xtables.FollowTable(t.blob, t.rulesOf(), &xt, out, memory, nil)
+		if err != nil {
 			r.fault(Netfilter, fmt.Sprintf("legacy table %s of %s", t.name, t.family), err)
+			continue
+		}
+		out.Tables = append(out.Tables, table)
+		if r.filter.memories != nil {
+			r.filter.memories[t] = memory
 		}
 	}
+	r.filter.xt = xt
 	return translation
 }
 

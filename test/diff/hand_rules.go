@@ -159,7 +159,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules(), netdevTraps()), longRules(), changingRules(), frontRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules(), netdevTraps()), longRules(), changingRules(), frontRules(), frontLegacy(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.
@@ -243,6 +243,23 @@ func frontRules() hand {
 	for _, do := range []string{"nft insert rule inet t f udp dport 2000 counter drop", "nft add rule inet t u meta l4proto icmp counter drop", "nft add rule inet t u counter ip saddr 10.0.0.0/8 udp dport 53 drop", "nft insert rule inet t u iifname p1 meta mark set 7 counter accept",
 		"nft flush chain inet t u", "nft add rule inet t f meta nfproto ipv6 counter drop", "nft insert rule inet t f ip daddr 10.1.0.0/16 goto u", "nft chain inet t f { policy drop; }"} {
 		h.steps = append(h.steps, atOnce(all, do))
+	}
+	return h
+}
+
+// frontLegacy does so in legacy tables, whose rules are told apart by what they say.
+func frontLegacy() hand {
+	all := join(some(), services())
+	var rules []string
+	for i := range 1100 {
+		rules = append(rules, fmt.Sprintf("-s 172.20.%d.%d -j DROP", i/250, i%250+1))
+	}
+	rules = append(rules, "-p tcp -m tcp --dport 80 -j DROP", "-p udp")
+	h := hand{name: "rules change among many legacy", loads: true, why: "single legacy rules that come and go among very many", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, "fast"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), forwardChain("iptables-legacy", "ACCEPT", rules...))...)}}
+	for _, do := range []string{"iptables-legacy -I FORWARD -p udp --dport 2000 -j DROP", "iptables-legacy -I FORWARD -s 10.0.0.0/8 -p udp --dport 53 -j ACCEPT", "iptables-legacy -A FORWARD -s 10.0.0.10 -j DROP", "iptables-legacy -D FORWARD 1", "iptables-legacy -A FORWARD -p udp",
+		"iptables-legacy -D FORWARD -p tcp -m tcp --dport 80 -j DROP", "iptables-legacy -I FORWARD -p icmp -j MARK --set-mark 7", "iptables-legacy -D FORWARD -s 172.20.0.1 -j DROP", "iptables-legacy -P FORWARD DROP"} {
+		h.steps = append(h.steps, atOnce(all, do), step(all))
 	}
 	return h
 }

@@ -77,6 +77,9 @@ func fills(r *Rule) bool {
 	return slices.ContainsFunc(r.Exprs, func(e Expr) bool { _, is := e.(*Dynset); return is })
 }
 
+// Continue says that what is not of nf_tables in the rule set has become that of another, whose counters go on where those of the one before end.
+func (t *Translation) Continue(out *rs.Ruleset) { t.out = out }
+
 // Follow gives the rule set after Apply changed chains of the Dump that it was made of; rules and chains that did not change are shared with the one before, which
 // stays as it is. Counters keep their numbers; new ones are behind the last, and those of rules that went stay without use.
 func (t *Translation) Follow(d *Dump, chains map[int]bool) *rs.Ruleset {

@@ -3,6 +3,7 @@
 package xtables
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -62,6 +63,16 @@ type entry struct {
 
 // DecodeTable reads a legacy table: struct ipt_getinfo and its entries. The table is added to a rule set with its counters.
 func DecodeTable(blob []byte, family rs.Family, c *Context, out *rs.Ruleset) (*rs.Table, error) {
+	d, err := take(blob, family, c, out, nil)
+	if err != nil {
+		return nil, err
+	}
+	out.Tables = append(out.Tables, d.table)
+	return &out.Tables[len(out.Tables)-1], nil
+}
+
+// take reads a table and its counters; m may be nil.
+func take(blob []byte, family rs.Family, c *Context, out *rs.Ruleset, m *Memory) (*decoder, error) {
 	if len(blob) < infoSize {
 		return nil, errors.New("legacy table: too short")
 	}
@@ -69,7 +80,7 @@ func DecodeTable(blob []byte, family rs.Family, c *Context, out *rs.Ruleset) (*r
 		return nil, fmt.Errorf("legacy table: %d bytes of entries, not %d", len(blob)-infoSize, n)
 	}
 	name, _, _ := strings.Cut(string(blob[infoName:infoValid]), "\x00")
-	d := &decoder{blob: blob, Context: c, family: family, layout: entry4, out: out, table: rs.Table{Dialect: rs.Legacy, Family: family, Name: name}, starts: map[int]string{}}
+	d := &decoder{blob: blob, Context: c, memory: m, family: family, layout: entry4, out: out, table: rs.Table{Dialect: rs.Legacy, Family: family, Name: name}, starts: map[int]string{}}
 	if c.Six {
 		d.layout = entry6
 	}
@@ -82,13 +93,13 @@ func DecodeTable(blob []byte, family rs.Family, c *Context, out *rs.Ruleset) (*r
 		out.Counters = out.Counters[:counters]
 		return nil, fmt.Errorf("legacy table %s: %w", name, err)
 	}
-	out.Tables = append(out.Tables, d.table)
-	return &out.Tables[len(out.Tables)-1], nil
+	return d, nil
 }
 
 type decoder struct {
 	*Context
 	layout
+	memory *Memory
 	blob   []byte
 	family rs.Family
 	all    []entry
@@ -100,34 +111,34 @@ type decoder struct {
 // entries takes the blob apart.
 func (d *decoder) entries(b []byte) error {
 	for at := 0; at < len(b); {
-		bad := fmt.Errorf("entry at %d is malformed", at)
+		bad := func() error { return fmt.Errorf("entry at %d is malformed", at) }
 		if at+d.size > len(b) {
-			return bad
+			return bad()
 		}
 		e := entry{at: at, number: len(d.all), b: b[at : at+d.size]}
 		target, next := int(binary.NativeEndian.Uint16(e.b[d.target:])), int(binary.NativeEndian.Uint16(e.b[d.layout.next:]))
 		if target < d.size || next < target+extensionHeader || at+next > len(b) {
-			return bad
+			return bad()
 		}
 		e.next, e.targetOffset = at+next, target
 		e.packets, e.bytes = binary.NativeEndian.Uint64(e.b[d.counters:]), binary.NativeEndian.Uint64(e.b[d.counters+8:])
 		for m := d.size; m < target; {
-			x, n, err := extension(b[at+m : at+target])
+			x, n, err := d.extension(b[at+m : at+target])
 			if err != nil {
-				return bad
+				return bad()
 			}
 			e.matches = append(e.matches, x)
 			m += n
 		}
-		x, _, err := extension(b[at+target : at+next])
+		x, _, err := d.extension(b[at+target : at+next])
 		if err != nil {
-			return bad
+			return bad()
 		}
 		e.target = x
 		switch x.Name {
 		case "":
 			if len(x.Info) < 4 {
-				return bad
+				return bad()
 			}
 			e.verdict = int32(binary.NativeEndian.Uint32(x.Info))
 		case "ERROR":
@@ -144,7 +155,7 @@ func (d *decoder) entries(b []byte) error {
 }
 
 // extension reads a match or target: size, name, revision, struct.
-func extension(b []byte) (x Extension, n int, err error) {
+func (d *decoder) extension(b []byte) (x Extension, n int, err error) {
 	if len(b) < extensionHeader {
 		return x, 0, errors.New("too short")
 	}
@@ -152,7 +163,12 @@ func extension(b []byte) (x Extension, n int, err error) {
 	if n < extensionHeader || n > len(b) {
 		return x, 0, errors.New("malformed")
 	}
-	x.Name, _, _ = strings.Cut(string(b[2:2+nameLen]), "\x00")
+	name, _, _ := bytes.Cut(b[2:2+nameLen], []byte{0})
+	if d.memory != nil {
+		x.Name = d.memory.name(name)
+	} else {
+		x.Name = string(name)
+	}
 	x.Revision, x.Info = b[31], b[extensionHeader:n]
 	return x, n, nil
 }
@@ -198,7 +214,7 @@ func (d *decoder) chains() error {
 		d.starts[d.all[first].at] = h.name
 		policy := &d.all[last]
 		base, known := BaseOf(d.table.Name, h.hook)
-		base.Counter = d.counter(policy, h.name)
+		base.Counter = d.policy(policy, h.name)
 		switch v, _, _ := d.verdict(policy); {
 		case policy.target.Name == "" && v.Code == rs.Drop:
 			base.Policy = rs.Drop
@@ -228,18 +244,57 @@ func (d *decoder) chains() error {
 }
 
 func (d *decoder) counter(e *entry, chain string) rs.CounterID {
-	d.out.Counters = append(d.out.Counters, rs.Counter{Packets: e.packets, Bytes: e.bytes,
-		At: rs.CounterPlace{Kind: rs.LegacyCounter, Family: d.family, Table: d.table.Name, Chain: chain, Index: e.number}})
+	d.out.Counters = append(d.out.Counters, d.counted(e, chain))
 	return rs.CounterID(len(d.out.Counters) - 1)
+}
+
+func (d *decoder) counted(e *entry, chain string) rs.Counter {
+	return rs.Counter{Packets: e.packets, Bytes: e.bytes,
+		At: rs.CounterPlace{Kind: rs.LegacyCounter, Family: d.family, Table: d.table.Name, Chain: chain, Index: e.number}}
+}
+
+// policy is the counter of a built-in chain's policy.
+func (d *decoder) policy(e *entry, chain string) rs.CounterID {
+	if d.memory == nil {
+		return d.counter(e, chain)
+	}
+	id, ok := d.memory.policies[chain]
+	if ok {
+		d.out.Counters[id] = d.counted(e, chain)
+	} else {
+		id = d.counter(e, chain)
+		d.memory.policies[chain] = id
+	}
+	return id
 }
 
 func (d *decoder) rules(chain string, entries []entry) []rs.Rule {
 	out := make([]rs.Rule, 0, len(entries))
 	for n := range entries {
-		steps, words := d.rule(&entries[n], chain)
-		out = append(out, rs.Rule{Number: n + 1, Text: strings.Join(words, " "), Steps: steps})
+		r := d.known(&entries[n], chain)
+		out = append(out, rs.Rule{Number: n + 1, Text: r.text, Steps: r.steps})
 	}
 	return out
+}
+
+// known gives the rule of an entry, if possible as it was at an earlier reading.
+func (d *decoder) known(e *entry, chain string) remembered {
+	var key []byte
+	if d.memory != nil {
+		key = d.keyOf(e, chain)
+		if r := d.memory.find(key); r != nil {
+			d.out.Counters[r.counter] = d.counted(e, chain)
+			return *r
+		}
+	}
+	var r remembered
+	r.counter = rs.CounterID(len(d.out.Counters)) // the only one of a rule
+	steps, words := d.rule(e, chain)
+	r.steps, r.text = steps, strings.Join(words, " ")
+	if d.memory != nil {
+		d.memory.keep(key, r)
+	}
+	return r
 }
 
 // rule gives the steps of an entry: its own conditions, its matches, its counter, its target.

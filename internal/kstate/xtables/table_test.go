@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -137,4 +139,49 @@ func FuzzTable(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A table that was read before gives the same values, with the counters of the same numbers, as if it were read for the first time.
+func TestFollowedTableIsTheSame(t *testing.T) {
+	for name, blob := range recorded(t) {
+		var fresh, out rs.Ruleset
+		want, err := DecodeTable(blob, rs.IP4, &Context{}, &fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := NewMemory()
+		first, err := FollowTable(blob, rs.IP4, &Context{}, &out, m, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := FollowTable(blob, rs.IP4, &Context{}, &out, m, &first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(&first, want) || !reflect.DeepEqual(&again, want) || !reflect.DeepEqual(out.Counters, fresh.Counters) {
+			t.Errorf("%s: followed it is another table", name)
+		}
+		for i := range again.Chains {
+			if r, was := again.Chains[i].Rules, first.Chains[i].Rules; len(r) > 0 && &r[0] != &was[0] {
+				t.Errorf("%s: chain %s is not taken over", name, again.Chains[i].Name)
+			}
+		}
+	}
+}
+
+// Rules that are gone are forgotten at last, and those that are there are not.
+func TestMemoryForgets(t *testing.T) {
+	m := NewMemory()
+	for i := range 10_000 {
+		m.reading++
+		for _, key := range []string{"stays", "stays", fmt.Sprint(i)} {
+			if m.find([]byte(key)) == nil {
+				m.keep([]byte(key), remembered{text: key, counter: rs.CounterID(m.size)})
+			}
+		}
+		m.forget(3)
+	}
+	if m.size > 1030 || len(m.rules) > 1030 || len(m.rules["stays"].rules) != 2 {
+		t.Errorf("%d rules are kept, %d keys", m.size, len(m.rules))
+	}
 }
