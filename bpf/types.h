@@ -19,6 +19,7 @@
 #define SHUNT_PORT_SLOTS 4096	/* ports that the generic program can serve; a power of two */
 #define SHUNT_RULE_STAGES 6	/* IPv4 before connection tracking, before the route and behind it, IPv6 the same */
 #define SHUNT_RULE_FRONTS 2	/* asked before all stages of IPv4, of IPv6: who is concerned by rules that are newer than the images */
+#define SHUNT_RULE_OVERS 2	/* asked behind the route before the image of IPv4, of IPv6, and decide over whom newer rules concern */
 #define SHUNT_RULES_ON (1U << 31)
 #define SHUNT_RULES_DS (1U << 30)	/* rules change the TOS or traffic class */
 #define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
@@ -235,7 +236,7 @@ struct shunt_live {
 	__u64 stale;				/* set by programs on a guard mismatch, cleared by the daemon after it re-read */
 	__u64 epoch;				/* changes with every plan and every neighbour event: remembered lookups end */
 	__u64 want[SHUNT_GUARD_SLOTS];		/* expected values of guard words */
-	__u64 rules[SHUNT_RULE_STAGES + SHUNT_RULE_FRONTS];	/* where in `.data.rules` the images begin; 0: no rules */
+	__u64 rules[SHUNT_RULE_STAGES + SHUNT_RULE_FRONTS + SHUNT_RULE_OVERS];	/* where in `.data.rules` the images begin; 0: no rules */
 };
 
 struct shunt_count {
@@ -377,6 +378,7 @@ enum shunt_then {
 	SHUNT_T_BACK,
 	SHUNT_T_ACCEPT,
 	SHUNT_T_END_BASE,
+	SHUNT_T_DECIDED,
 };
 enum shunt_op {
 	SHUNT_O_TEST = 1,

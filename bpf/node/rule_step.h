@@ -18,7 +18,7 @@
 #define RULE_BACK_OUT	0xffffffffU
 #define RULE_BACK_BASE	0xfffffffeU
 
-enum rule_verdict { RULE_ACCEPT = 1, RULE_DROP, RULE_SLOW, RULE_LONG };
+enum rule_verdict { RULE_ACCEPT = 1, RULE_DROP, RULE_SLOW, RULE_LONG, RULE_DECIDED };
 
 /* The images; the daemon makes the map as large as need be, and maps it. The first 64 bytes are a table for lowest_bit(). */
 volatile __u8 rule_data[64] SEC(".data.rules");
@@ -196,6 +196,8 @@ always_inline int rule_done(struct rule_walk *w)
 	case SHUNT_T_END_BASE:
 		w->depth = 0;
 		return rule_go(w, w->end);
+	case SHUNT_T_DECIDED:
+		return rule_end(w, RULE_DECIDED);
 	}
 	return rule_end(w, RULE_SLOW);
 }

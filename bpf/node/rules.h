@@ -35,6 +35,8 @@ struct {
 #define RULE_FRAME 0	/* where the frame begins */
 #endif
 
+#define RULE_OVER (SHUNT_RULE_STAGES + SHUNT_RULE_FRONTS)
+
 enum rule_stage { RULES_RAW, RULES_PRE, RULES_POST };
 
 /* A row by a trie of at most four bytes of a value. */
@@ -284,17 +286,28 @@ always_inline int rules_front(struct packet *p)
 	return base && rule_run(p->rules, base) != RULE_ACCEPT ? SHUNT_R_NETFILTER_RULE : NEXT;
 }
 
-always_inline int rule_stage(struct packet *p, __u32 stage)
+/* over: where what newer rules concern is decided before the image is asked, 0 for nowhere. */
+always_inline int rule_stage(struct packet *p, __u32 stage, __u32 over)
 {
+	__u32 v = RULE_ACCEPT;
 	__u64 base;
 
 	if (!(frozen.rules[stage].dims & SHUNT_RULES_ON))
 		return NEXT;
-	base = live.rules[stage];
-	if (!base)
-		return NEXT;
-	switch (rule_run(p->rules, base)) {
+	if (over) {
+		base = live.rules[over];
+		if (base)
+			v = rule_run(p->rules, base);
+	}
+	if (v == RULE_ACCEPT) {
+		base = live.rules[stage];
+		if (!base)
+			return NEXT;
+		v = rule_run(p->rules, base);
+	}
+	switch (v) {
 	case RULE_ACCEPT:
+	case RULE_DECIDED:
 		return NEXT;
 	case RULE_DROP:
 		return SHUNT_R_RULE_DROP;
@@ -309,7 +322,9 @@ always_inline int node_rules(struct packet *p, enum rule_stage stage)
 {
 	if (rules_on() && stage == RULES_POST)
 		p->rules->out = p->out;
-	return p->is6 ? rule_stage(p, 3 + stage) : rule_stage(p, stage);
+	if (stage != RULES_POST)
+		return p->is6 ? rule_stage(p, 3 + stage, 0) : rule_stage(p, stage, 0);
+	return p->is6 ? rule_stage(p, 3 + stage, RULE_OVER + 1) : rule_stage(p, stage, RULE_OVER);
 }
 
 /* Have rules kept the packet out of connection tracking? */

@@ -263,7 +263,7 @@ type TCShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [8]uint64
+	Rules     [10]uint64
 }
 
 type TCShuntPrefix4 struct {

@@ -272,7 +272,7 @@ type XDPShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [8]uint64
+	Rules     [10]uint64
 }
 
 type XDPShuntNeighUse struct {

@@ -65,10 +65,12 @@ type Engine struct {
 	failed map[graph.Attachment]refusal
 	memo   graph.Memo
 
-	compiled  chan compiled // from the goroutine that compiles
-	compiling bool
-	compileAt time.Time // not before, if it is not urgent
-	compilers sync.WaitGroup
+	compiled    chan compiled // from the goroutine that compiles
+	compiling   bool
+	compileAt   time.Time // not before, if it is not urgent
+	changedAt   time.Time // when rules changed last
+	compileTook time.Duration
+	compilers   sync.WaitGroup
 
 	tally  *tally.Tally
 	teller *teller
@@ -243,7 +245,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 		if now.Sub(beat) >= beatEvery {
 			beat = now
 		}
-		parts, err := e.reader.Wait(max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend())))
+		parts, err := e.reader.Wait(max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend(), e.compile())))
 		if err != nil {
 			return fmt.Errorf("waiting for events: %w", err)
 		}
@@ -280,6 +282,9 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	}
 	snapshot.Remembered(&net.Routes)
 	stages.Read = lap()
+	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
+		e.changedAt = time.Now()
+	}
 	policy := *e.policy.Load()
 	policy.Failed = e.refused(net)
 	policy.Kernel = e.data.Features().Kernel()

@@ -23,6 +23,9 @@ type counterSlots struct {
 	taken  []handover  // from these, and not yet rebased
 	untold []RuleCount // what slots that changed hands still held
 	last   synth.Rules
+	// Counters of the images that are asked of all packets, and of what newer rules decide.
+	lasting map[string]bool
+	over    map[string]*ruleset.CounterPlace
 }
 
 // handover is a slot that a counter got from another.
@@ -120,44 +123,73 @@ func (s *ruleStore) rebase(moved bool) error {
 	return nil
 }
 
-// want gives every counter of a plan a slot, and takes those of others away.
+// want gives every counter of a plan a slot, and takes those of others away. Those of images that stay are not looked at again, since they may be very many.
 func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
-	if c.last.Images == rules.Images && samePlaces(c.last.Places, rules.Places) {
+	same := c.last.Images == rules.Images && samePlaces(c.last.Places, rules.Places)
+	if same && c.last.Overs[0].Image == rules.Overs[0].Image && c.last.Overs[1].Image == rules.Overs[1].Image {
 		return
 	}
 	c.last = *rules
-	wanted := map[string]ruleset.CounterID{}
-	for _, im := range rules.Images {
-		if im != nil {
-			for _, id := range im.Counters {
-				wanted[rules.Places[id].ID()] = id
+	over := map[string]*ruleset.CounterPlace{}
+	for i := range rules.Overs {
+		o := &rules.Overs[i]
+		for j := range o.Places {
+			over[o.Places[j].ID()] = &o.Places[j]
+		}
+	}
+	if same {
+		for id := range c.over {
+			if over[id] == nil && !c.lasting[id] {
+				c.release(id, now)
+			}
+		}
+	} else {
+		c.lasting = map[string]bool{}
+		for _, im := range rules.Images {
+			if im == nil {
+				continue
+			}
+			for _, n := range im.Counters {
+				id := rules.Places[n].ID()
+				c.lasting[id] = true
+				c.acquire(id, &rules.Places[n], now)
+			}
+		}
+		for id := range c.of {
+			if over[id] == nil && !c.lasting[id] {
+				c.release(id, now)
 			}
 		}
 	}
-	for id, n := range c.of {
-		if _, ok := wanted[id]; !ok {
-			delete(c.of, id)
-			c.at[n].since = now
-			c.unused = append(c.unused, n)
-		}
+	for id, place := range over {
+		c.acquire(id, place, now)
 	}
-	for id, counter := range wanted {
-		if _, ok := c.of[id]; ok {
-			continue
-		}
-		if c.of == nil {
-			c.of = map[string]uint32{}
-		}
-		if len(c.unused) > 0 && now.Sub(c.at[c.unused[0]].since) >= graceTime {
-			c.of[id], c.unused = c.unused[0], c.unused[1:]
-			c.taken = append(c.taken, handover{c.of[id], c.at[c.of[id]]})
-		} else {
-			c.of[id] = uint32(len(c.at))
-			c.at = append(c.at, slot{})
-		}
-		s := &c.at[c.of[id]]
-		s.id, s.place, s.since = id, rules.Places[counter], time.Time{}
+	c.over = over
+}
+
+func (c *counterSlots) release(id string, now time.Time) {
+	n := c.of[id]
+	delete(c.of, id)
+	c.at[n].since = now
+	c.unused = append(c.unused, n)
+}
+
+func (c *counterSlots) acquire(id string, place *ruleset.CounterPlace, now time.Time) {
+	if _, ok := c.of[id]; ok {
+		return
 	}
+	if c.of == nil {
+		c.of = map[string]uint32{}
+	}
+	if len(c.unused) > 0 && now.Sub(c.at[c.unused[0]].since) >= graceTime {
+		c.of[id], c.unused = c.unused[0], c.unused[1:]
+		c.taken = append(c.taken, handover{c.of[id], c.at[c.of[id]]})
+	} else {
+		c.of[id] = uint32(len(c.at))
+		c.at = append(c.at, slot{})
+	}
+	s := &c.at[c.of[id]]
+	s.id, s.place, s.since = id, *place, time.Time{}
 }
 
 // samePlaces says whether two lists are one.

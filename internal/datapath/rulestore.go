@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -48,16 +49,20 @@ type ruleStore struct {
 	clock  func() time.Time
 }
 
-// Images by stage and family, and behind them what is asked before each family's.
+// Images by stage and family, and behind them what is asked before each family's, and before its last.
 const (
 	ruleStages = 6
-	ruleImages = ruleStages + 2
+	ruleFronts = 2
+	ruleImages = ruleStages + ruleFronts + 2
 )
 
-// all are the images of a plan as the data path counts them (SHUNT_RULE_STAGES, SHUNT_RULE_FRONTS).
+// all are the images of a plan as the data path counts them (SHUNT_RULE_STAGES, SHUNT_RULE_FRONTS, SHUNT_RULE_OVERS).
 func allImages(want *synth.Rules) (out [ruleImages]*image.Image) {
 	copy(out[:], want.Images[:])
 	copy(out[ruleStages:], want.Fronts[:])
+	for i, over := range want.Overs {
+		out[ruleStages+ruleFronts+i] = over.Image
+	}
 	return out
 }
 
@@ -112,7 +117,7 @@ func (d *Datapath) prepareRules(want *synth.Rules) error {
 			continue
 		}
 		need += len(im.Bytes) + ruleHead
-		if i < ruleStages { // a front asks for nothing that these do not
+		if i < ruleStages { // the others ask for nothing that these do not
 			s.shapes[i] = s.shapes[i].Or(im.Shape)
 		}
 	}
@@ -166,9 +171,25 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 	s := &d.rules
 	images := allImages(want)
 	changed := 0
+	var fresh [ruleImages]room
 	for i, im := range images {
-		if im != s.now[i] {
-			changed++
+		if im == s.now[i] {
+			continue
+		}
+		changed++
+		if im == nil {
+			continue
+		}
+		places := want.Places
+		if over := i - ruleStages - ruleFronts; over >= 0 {
+			places = want.Overs[over].Places
+		}
+		var err error
+		if fresh[i], err = s.write(im, places); err != nil {
+			for _, r := range fresh {
+				s.free(r)
+			}
+			return err
 		}
 	}
 	if changed > 1 { // a packet must not meet one stage of the old rules and another of the new ones
@@ -178,38 +199,39 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 		if im == s.now[i] {
 			continue
 		}
-		var r room
-		if im != nil {
-			var err error
-			if r, err = s.write(im, want); err != nil {
-				return err
-			}
-		}
-		d.store(offRules+8*int64(i), uint64(r.from))
+		d.store(offRules+8*int64(i), uint64(fresh[i].from))
 		s.free(s.at[i])
-		s.now[i], s.at[i] = im, r
+		s.now[i], s.at[i] = im, fresh[i]
 	}
 	return nil
 }
 
 // write puts an image into free room.
-func (s *ruleStore) write(im *image.Image, want *synth.Rules) (room, error) {
-	bytes := make([]byte, len(im.Bytes))
-	copy(bytes, im.Bytes)
-	im.Place(bytes, func(c ruleset.CounterID) uint32 { return s.slots.slot(&want.Places[c]) })
-	if im.SetsAt != 0 {
-		if err := s.sets.put(bytes[im.SetsAt:]); err != nil {
-			return room{}, err
-		}
-	}
-	r, err := s.take(len(bytes))
+func (s *ruleStore) write(im *image.Image, places []ruleset.CounterPlace) (room, error) {
+	r, err := s.take(len(im.Bytes))
 	if err != nil {
 		return r, err
 	}
-	if _, err := s.memory.WriteAt(bytes, int64(r.from)); err != nil {
-		return r, fmt.Errorf("writing rules: %w", err)
+	put := func(b []byte, at int) {
+		if _, e := s.memory.WriteAt(b, int64(r.from+at)); e != nil && err == nil {
+			err = fmt.Errorf("writing rules: %w", e)
+		}
 	}
-	return r, nil
+	put(im.Bytes, 0)
+	var b [4]byte
+	im.EachPlace(func(c ruleset.CounterID) uint32 { return s.slots.slot(&places[c]) }, func(at, word uint32) {
+		binary.NativeEndian.PutUint32(b[:], word)
+		put(b[:], int(at))
+	})
+	if im.SetsAt != 0 && err == nil {
+		kinds := slices.Clone(im.Bytes[im.SetsAt:][:len(image.SetKinds)*image.SetKindSize])
+		err = s.sets.put(kinds)
+		put(kinds, int(im.SetsAt))
+	}
+	if err != nil {
+		s.free(r)
+	}
+	return r, err
 }
 
 // take finds the first free room of n bytes, waiting for running programs where only rooms that they may still read are in the way.

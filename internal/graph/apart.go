@@ -20,6 +20,8 @@ type Compilation struct {
 	before  map[filterKey]*Filter
 	filters map[filterKey]*Filter
 	Urgent  bool // until it is done all packets of a family go to Linux, not only some
+	Leaves  bool // until it is done the packets that changed rules concern go to Linux
+	Changed int  // so many rules are not in the images that there are, unless it is urgent
 }
 
 // Run does the work. It may run on any goroutine.
@@ -35,7 +37,7 @@ func (m *Memo) Compilation() *Compilation {
 	if len(m.pending) == 0 {
 		return nil
 	}
-	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before, Urgent: m.urgent}
+	return &Compilation{rules: m.of, devices: m.devices, keys: slices.Clone(m.pending), before: m.before, Urgent: m.urgent, Leaves: m.leaves, Changed: m.changed}
 }
 
 // Take takes in what Run made, for the next Build; false if it is of no use any more, since the devices are others, or since the rules are and none of them are left out.
@@ -81,30 +83,73 @@ func (m *Memo) keep(key filterKey) *Filter {
 // maxChanged is how many rules may have changed for the others to go on being evaluated.
 const maxChanged = 256
 
-// front is the filter from before with the packets of changed rules left to Linux; nil where more changed than that.
-func (m *Memo) front(key filterKey) *Filter {
+// For so many changed rules what their packets meet is worked out, and it may have so many entries: every packet is asked whether it is one of those.
+const (
+	maxOver        = 64
+	maxOverEntries = 512
+)
+
+// over has what packets of changed rules meet decided before the images that do not know these rules; false where that cannot be said.
+func (f *Filter) over(now *ruleset.Ruleset, key filterKey, changed []ruleset.Rule, devices []rules.Device, shape image.Shape) bool {
+	pr := rules.Over(now, key.class(), changed, maxOverEntries)
+	if pr == nil {
+		return false
+	}
+	im, err := image.Over(pr, devices, key.established, shape)
+	if err != nil || im != nil && im.SetsAt != 0 && f.Images[image.Post].SetsAt == 0 {
+		return false
+	}
+	if im == nil { // no packet satisfies what they ask
+		return true
+	}
+	f.Over = &Over{im, now.IdentitiesOf(im.Counters)}
+	for i := range im.Counters {
+		im.Counters[i] = ruleset.CounterID(i)
+	}
+	f.Slow = slices.Clip(f.Slow)
+	for _, s := range append(pr.Slow(), im.Left...) {
+		if s.By.Rule != nil && slices.ContainsFunc(changed, func(r ruleset.Rule) bool { return rules.SameRule(&r, s.By.Rule) }) && len(f.Slow) < len(f.Program.Slow())+manySlow {
+			f.Slow = append(f.Slow, because(reasonAt(key.family, s.Hook), "%s", describeSlow(s, now)))
+		}
+	}
+	return true
+}
+
+// front is the filter from before with what changed rules concern decided apart, or left to Linux; nil where more changed than that. all says that the rules are the same, and nothing is left to be compiled.
+func (m *Memo) front(key filterKey) (out *Filter, all bool) {
 	old := m.earlier(key)
 	if old == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
-		return nil
+		return nil, false
 	}
-	changed, ok := rules.Changed(old.Program.Rules(), key.met(m.of), key.class().Family, maxChanged)
+	now := key.met(m.of)
+	changed, behind, ok := rules.ChangedBehind(old.Program.Rules(), now, key.class().Family, maxChanged)
 	if !ok {
-		return nil
+		return nil, false
 	}
+	f := *old
+	if len(changed) == 0 {
+		return &f, true
+	}
+	m.changed = max(m.changed, len(changed))
 	var shape image.Shape
 	for _, im := range old.Images {
 		if im != nil {
 			shape = shape.Or(im.Shape)
 		}
 	}
+	if behind && old.Images[image.Post] != nil && len(changed) <= maxOver {
+		if f.over(now, key, changed, m.devices, shape) {
+			return &f, false
+		}
+	}
 	im, err := image.Front(changed, key.class(), m.devices, shape)
 	if err != nil {
-		return nil
+		return nil, false
 	}
-	f := *old
+	m.leaves = true
 	f.Front = im
 	f.Slow = append(slices.Clip(old.Slow), because(routedHooks[key.family]["forward"], "what %d changed rules may concern: they are being compiled", len(changed)))
-	return &f
+	return &f, false
 }
 
 // standIn is a filter that leaves all packets to Linux: at the first stage at which the rules before did something, since programs that ask there are in place; or, where no

@@ -139,23 +139,68 @@ func TestUnmetChangeKeepsImages(t *testing.T) {
 	}
 }
 
-// Of a changed rule among very many only its packets are left to Linux, by an image in front of those that stay, also when the rules change again and again while they are compiled.
+// behindSource is a network with rules behind the jump of net's, each for a source and what may be more.
+func behindSource(net *model.Network, more []ruleset.Step, handles ...uint64) *model.Network {
+	next, rs := *net, *net.Filter
+	rs.Tables = slices.Clone(rs.Tables)
+	rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
+	live := &rs.Tables[0].Chains[0]
+	for i, h := range handles {
+		steps := append([]ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(h))}}}, more...)
+		live.Rules = append(live.Rules, ruleset.Rule{Handle: h, Number: i + 1, Steps: append(steps, ruleset.Count{Counter: ruleset.CounterID(len(rs.Counters))}, ruleset.Verdict{Code: ruleset.Drop})})
+		rs.Counters = append(slices.Clip(rs.Counters), ruleset.Counter{At: ruleset.CounterPlace{Family: ruleset.IP4, Table: "t", Chain: "live", Handle: h}})
+	}
+	next.Filter = &rs
+	return &next
+}
+
+// What packets of a changed rule among very many meet is decided in front of the images that stay, with the counters of the new rules; when it went again nothing is left.
+func TestChangedRuleIsDecided(t *testing.T) {
+	pol := apartPolicy(0)
+	net := manyRules(400, false)
+	first := Build(net, pol).Filter4
+	pol.Memo.Apart = 50
+	f := Build(behindSource(net, nil, 1), pol).Filter4
+	if f.Images != first.Images || f.Front != nil || f.Over == nil || f.Over.Image.Entries != 2 || f.Over.Image.Slow != 0 || len(f.Slow) != 0 {
+		t.Fatalf("beside one more rule: %+v", f)
+	}
+	if len(f.Over.Places) != 1 || f.Over.Places[0].Handle != 1 || !slices.Equal(f.Over.Image.Counters, []ruleset.CounterID{0}) {
+		t.Errorf("its counter: %+v", f.Over.Places)
+	}
+	if work := pol.Memo.Compilation(); work == nil || work.Urgent || work.Leaves || work.Changed != 1 {
+		t.Errorf("to be compiled: %+v", work)
+	}
+	if f = Build(net, pol).Filter4; f.Over != nil || f.Front != nil || f.Images != first.Images || pol.Memo.Compilation() != nil {
+		t.Errorf("when it went: %+v", f)
+	}
+	many := make([]uint64, maxOver+1)
+	for i := range many {
+		many[i] = uint64(i + 1)
+	}
+	if f = Build(behindSource(net, nil, many...), pol).Filter4; f.Over != nil || f.Front == nil || !pol.Memo.Compilation().Leaves {
+		t.Errorf("beside many: %+v", f)
+	}
+	// A rule that was there goes: its packets meet what is left.
+	less, rs := *net, *net.Filter
+	rs.Tables = slices.Clone(rs.Tables)
+	rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
+	rs.Tables[0].Chains[1].Rules = slices.Delete(slices.Clone(rs.Tables[0].Chains[1].Rules), 7, 8)
+	less.Filter = &rs
+	if f = Build(&less, pol).Filter4; f.Over == nil || f.Over.Image.Entries != 2 || f.Images != first.Images {
+		t.Errorf("beside one less: %+v", f)
+	}
+}
+
+// Of a changed rule that asks for what programs do not know only the packets are left to Linux that it may concern, also when rules change again and again while they are compiled.
 func TestChangedRuleInFront(t *testing.T) {
 	pol := apartPolicy(50)
 	net := manyRules(400, false)
 	pol.Memo.Apart = 0
 	first := Build(net, pol).Filter4
 	pol.Memo.Apart = 50
+	asking := ruleset.TCPFlags
 	change := func(handles ...uint64) *model.Network {
-		next, rs := *net, *net.Filter
-		rs.Tables = slices.Clone(rs.Tables)
-		rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
-		live := &rs.Tables[0].Chains[0]
-		for i, h := range handles {
-			live.Rules = append(live.Rules, ruleset.Rule{Handle: h, Number: i + 1, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(h))}}, ruleset.Verdict{Code: ruleset.Drop}}})
-		}
-		next.Filter = &rs
-		return &next
+		return behindSource(net, []ruleset.Step{ruleset.Test{Field: asking, Ranges: []ruleset.Range{ruleset.Nums(2, 2)}}}, handles...)
 	}
 	one := Build(change(1), pol)
 	f := one.Filter4
@@ -167,6 +212,7 @@ func TestChangedRuleInFront(t *testing.T) {
 		t.Fatalf("to be compiled: %+v", work)
 	}
 	work.Run()
+	asking = ruleset.ICMPType // which neither the first images ask for nor those that are being made
 	two := change(2, 3)
 	if f = Build(two, pol).Filter4; f.Front == nil || f.Front.Slow != 2 || f.Images != first.Images {
 		t.Errorf("beside two others: %+v", f)
@@ -208,7 +254,7 @@ func TestEarlierImagesKnowTheDevices(t *testing.T) {
 		own := m.devices
 		m.devices = slices.Clone(own)
 		m.devices[0].Name = "renamed"
-		if m.earlier(key) != nil || m.keep(key) != nil || m.front(key) != nil {
+		if front, _ := m.front(key); m.earlier(key) != nil || m.keep(key) != nil || front != nil {
 			t.Errorf("%v: gone on with though a device has another name", key)
 		}
 		m.devices = own

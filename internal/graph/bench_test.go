@@ -88,8 +88,8 @@ func BenchmarkRuleFront(b *testing.B) {
 		rs.Tables[0].Chains = slices.Clone(rs.Tables[0].Chains)
 		rs.Tables[0].Chains[0].Rules = []ruleset.Rule{{Handle: uint64(1 + i), Number: 1, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(5))}}, ruleset.Verdict{Code: ruleset.Drop}}}}
 		next.Filter = &rs
-		if g := Build(&next, pol); g.Filter4.Front == nil {
-			b.Fatal("the rules are not in front")
+		if g := Build(&next, pol); g.Filter4.Over == nil {
+			b.Fatal("the rule is not in front")
 		}
 	}
 }

@@ -28,6 +28,8 @@ type Filter struct {
 	Problem string                     `json:"problem,omitempty"` // why there are no images
 	// Front leaves packets to Linux before all images: those that rules concern which changed since the images were made (apart.go).
 	Front *image.Image `json:"-"`
+	// Over decides over those packets by itself, where it can be told what they meet; there is no Front then.
+	Over *Over `json:"-"`
 
 	devices   []rules.Device // that the images know
 	shared    bool           // there are entries at hooks that belong to no device
@@ -36,6 +38,12 @@ type Filter struct {
 	closed    bool           // no packet comes to its end
 	left      []rules.SlowTraffic
 	at        map[string]bool
+}
+
+// Over is what is asked behind the route before the images: all that packets meet there that changed rules may concern (rules.Over). Its counters have numbers of their own.
+type Over struct {
+	Image  *image.Image
+	Places []ruleset.CounterPlace
 }
 
 // Stage is the size of a stage of a Filter.

@@ -30,6 +30,8 @@ type Memo struct {
 	filters  map[filterKey]*Filter
 	pending  []filterKey           // those of filters that stand in for one that is not compiled yet
 	urgent   bool                  // one of these leaves all packets to Linux
+	leaves   bool                  // one leaves the packets of changed rules to it
+	changed  int                   // the most rules that one of them lacks
 	before   map[filterKey]*Filter // the last that were compiled of other rule sets
 	places   []ruleset.CounterPlace
 }
@@ -65,10 +67,13 @@ func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 		f = newFilter(net.Filter, key)
 		f.name(key.family)
 	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
-		if f = m.front(key); f == nil {
+		var all bool
+		if f, all = m.front(key); f == nil {
 			f, m.urgent = m.standIn(key), true
 		}
-		m.pending = append(m.pending, key)
+		if !all {
+			m.pending = append(m.pending, key)
+		}
 	default:
 		f = compiled(net.Filter, key, m.devices, m.before[key])
 	}

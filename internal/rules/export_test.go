@@ -9,6 +9,7 @@ var (
 	SomeRuleset = someRuleset
 	SomePacket  = somePacket
 	SomeDevices = someDevices
+	ChangeSome  = changeSome
 )
 
 // Reads counts the words of vectors and summaries that First reads for a packet, as matcher.next does: a cost that does not depend on

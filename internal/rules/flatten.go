@@ -112,6 +112,10 @@ type flattener struct {
 	pending []listKey
 	sizes   map[*ruleset.Chain]int    // entries that a chain written out takes, called chains included
 	effects map[*ruleset.Chain]groups // what a chain can change, called chains included
+
+	only   []Cond // of an Over: the packets that all of this is about
+	most   int    // of an Over: more entries are too many; 0 for any number
+	visits int    // of an Over: rules that may yet be looked at
 }
 
 // survey counts the rules on the path, for the limit, and finds out what can change at all.
@@ -152,7 +156,10 @@ func (f *flattener) canChange(t *ruleset.Table, c *ruleset.Chain) (g groups) {
 		}
 	}
 	f.ix.eachVerdict(c, func(v ruleset.Verdict) {
-		if next := f.ix.chains[t][v.Chain]; next != nil && (v.Code == ruleset.Jump || v.Code == ruleset.Goto) {
+		if v.Code != ruleset.Jump && v.Code != ruleset.Goto {
+			return
+		}
+		if next := f.ix.chains[t][v.Chain]; next != nil {
 			g = g.or(f.canChange(t, next))
 		}
 	})
@@ -205,22 +212,22 @@ func (f *flattener) base(c called) {
 		return
 	}
 	if c.slow != "" {
-		f.emit(Entry{Then: LeaveSlow, By: by, Why: c.slow})
+		f.emit(Entry{When: f.only, Then: LeaveSlow, By: by, Why: c.slow})
 		return
 	}
 	if c.chain.Base.Type == "nat" {
 		starting := ruleset.Test{Field: ruleset.CTState, Ranges: []ruleset.Range{
 			ruleset.One(ruleset.Num(ruleset.CTRelated)), ruleset.One(ruleset.Num(ruleset.CTNew)),
 		}}
-		if when, _, never := f.and(nil, starting); !never {
+		if when, _, never := f.and(f.only, starting); !never {
 			f.emit(Entry{When: when, Then: LeaveSlow, By: by, Why: "nat"})
 		}
 		return
 	}
 	policy := f.label()
-	f.chain(c.chain, nil, policy)
+	f.chain(c.chain, f.only, policy)
 	f.here(policy)
-	e := Entry{By: by}
+	e := Entry{When: f.only, By: by}
 	if c.chain.Base.Counter != ruleset.NoCounter {
 		e.Do = []ruleset.Step{ruleset.Count{Counter: c.chain.Base.Counter}}
 	}
@@ -266,6 +273,14 @@ func deviceNames(pattern string) ruleset.Range {
 // chain writes a chain's rules for packets that satisfy when; ret is the label that a return leads to.
 func (f *flattener) chain(c *ruleset.Chain, when []Cond, ret int) {
 	for i := range c.Rules {
+		if f.most > 0 {
+			if f.visits--; f.tooMuch() {
+				return
+			}
+			if f.misses(&c.Rules[i]) {
+				continue
+			}
+		}
 		w := ruleWriter{flattener: f, by: Ref{f.table, c, &c.Rules[i]}, path: when, when: when, ret: ret}
 		if w.rule() {
 			return // no packet gets behind this rule
@@ -277,11 +292,8 @@ func (f *flattener) chain(c *ruleset.Chain, when []Cond, ret int) {
 func (f *flattener) called(k listKey) {
 	f.list = &list{}
 	f.table, f.place, f.end = k.table, k.place, EndBase
-	for g := range f.epochs {
-		if f.any[g] {
-			f.epochs[g] = 1 // whatever came before may have changed it
-		}
-	}
+	f.behind()
+	f.only = nil
 	f.chain(k.chain, nil, Back)
 	f.program.Lists[f.lists[k]] = f.finish()
 }

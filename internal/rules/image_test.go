@@ -99,6 +99,29 @@ func (n *node) install(t testing.TB, images [stages]*image.Image) {
 	}
 }
 
+// over puts what newer rules decide in front of the image behind the route.
+func (n *node) over(t testing.TB, images [2]*image.Image) {
+	t.Helper()
+	data, _ := n.coll.Maps[".data.rules"].Memory()
+	live, _ := n.coll.Maps[".data.live"].Memory()
+	at := n.size
+	for i, im := range images {
+		var base [8]byte
+		if im != nil {
+			bytes := slices.Clone(im.Bytes)
+			im.Place(bytes, func(c ruleset.CounterID) uint32 { return uint32(c) })
+			at = (at - len(bytes)) &^ 63
+			if _, err := data.WriteAt(bytes, int64(at)); err != nil {
+				t.Fatal(err)
+			}
+			binary.NativeEndian.PutUint64(base[:], uint64(at))
+		}
+		if _, err := live.WriteAt(base[:], int64(offRules+8*(int(stages)+2+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // seen is what the node says of a packet.
 type seen struct {
 	outcome rules.Outcome
@@ -249,6 +272,83 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 	})
 	t.Logf("%d packets, %d left to Linux, %d of them since the image cannot say what the rules say", total, slow, mine)
 	if total-slow < total/4 {
+		t.Errorf("only %d of %d packets were decided", total-slow, total)
+	}
+}
+
+// The images of some rules, with what others that came and went meanwhile decide in front of them, do what the new rules mean.
+func TestNodeDecidesChangedRules(t *testing.T) {
+	n := loadNode(t, 1<<22, [stages]image.Shape{wholeShape, wholeShape, wholeShape, wholeShape, wholeShape, wholeShape})
+	total, slow, changes := 0, 0, 0
+	rapid.Check(t, func(rt *rapid.T) {
+		a := rules.SomeRuleset(rt)
+		if len(a.Tables) == 0 || slices.ContainsFunc(a.Tables, func(t ruleset.Table) bool { return len(t.Chains) == 0 }) {
+			return
+		}
+		b := rules.ChangeSome(rt, a)
+		ct := rapid.Bool().Draw(rt, "ct")
+		programs, images := imagesOf(t, a, rules.SomeDevices, ct)
+		var overs [2]*image.Image
+		var known [2]bool
+		for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
+			class := rules.Class{Family: family, LocalFirst: true}
+			changed, behind, ok := rules.ChangedBehind(a, b, family, 64)
+			if !ok || !behind {
+				continue
+			}
+			over := rules.Over(b, class, changed, 2048)
+			if over == nil {
+				continue
+			}
+			shape := wholeShape
+			if i == 0 && rapid.Bool().Draw(rt, "few rows") { // as if no rule had asked for these
+				shape.Dims &^= 1<<image.Src | 1<<image.Dst | 1<<image.DPort | 1<<image.Proto
+			}
+			im, err := image.Over(over, rules.SomeDevices, ct, shape)
+			if err != nil {
+				if shape == wholeShape {
+					rt.Fatal(err)
+				}
+				continue
+			}
+			overs[i], known[i] = im, true
+			programs[i] = rules.Flatten(b, class)
+			changes += len(changed)
+		}
+		n.install(t, images)
+		n.over(t, overs)
+		for range 30 {
+			six := rapid.Bool().Draw(rt, "six")
+			i, family := 0, ruleset.IP4
+			if six {
+				i, family = 1, ruleset.IP6
+			}
+			if !known[i] {
+				continue
+			}
+			p := rules.SomePacket(rt, family)
+			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
+			if ct {
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: 0xe, Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+			}
+			got := n.run(t, &p)
+			want := programs[i].Run(p)
+			total++
+			if got.outcome == rules.IsSlow {
+				slow++
+				continue
+			}
+			if got.outcome != want.Outcome || !sameCounts(got.counted, want.Counted) {
+				rt.Fatalf("%+v: the node says %v and counts %v, the rules %v and %v\n%s", p, got.outcome, got.counted, want.Outcome, want.Counted, programs[i])
+			}
+			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked) {
+				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, the rules %d, %d and %v\n%s", p, got.mark, got.ds, got.untracked, want.Mark, want.DSField, want.Untracked, programs[i])
+			}
+		}
+	})
+	n.over(t, [2]*image.Image{})
+	t.Logf("%d packets, %d left to Linux, %d rules changed", total, slow, changes)
+	if total < 200 || total-slow < total/4 {
 		t.Errorf("only %d of %d packets were decided", total-slow, total)
 	}
 }

@@ -12,6 +12,8 @@ type Program struct {
 	Class Class
 	Lists [][]Entry
 	rules *index
+
+	untracks bool // see Untracks
 }
 
 // Class is the traffic that a Program is for.
@@ -57,6 +59,7 @@ const (
 	LeaveSlow      // the kernel shall do it all, from the beginning
 	Call           // do a list, then go on with entry To
 	ByMap          // as the element of a verdict map says
+	Decided        // the end, unlike the end of the list (Over)
 )
 
 // Hook is the hook that the entry's rule is at.
@@ -71,7 +74,9 @@ func (e *Entry) Tracked() bool { return e.place.tracked }
 // Rules is the rule set that the program was made of.
 func (pr *Program) Rules() *ruleset.Ruleset { return pr.rules.rs }
 
-func (t Then) String() string { return [...]string{"next", "skip", "drop", "slow", "call", "map"}[t] }
+func (t Then) String() string {
+	return [...]string{"next", "skip", "drop", "slow", "call", "map", "decided"}[t]
+}
 
 // Entries that are no entries: where lists other than the first lead out.
 const (
@@ -99,6 +104,8 @@ type thread struct {
 	end   int // where an accept in a called list leads
 	stack []frame
 	done  bool
+
+	decided bool // by an Over
 
 	classifier *Classifier // nil to ask entry by entry
 	classes    classes     // of the list at hand
@@ -130,10 +137,15 @@ func (t *thread) step() {
 		top := t.stack[len(t.stack)-1]
 		t.list, t.at, t.stack = top.list, top.to, t.stack[:len(t.stack)-1]
 	case t.list == 0 && t.at == len(t.Lists[0]):
-		t.res.Mark, t.res.DSField, t.res.Untracked, t.done = t.mark, t.ds, t.untracked, true
+		t.end0()
 	default:
 		t.entry()
 	}
+}
+
+// end0 is the end of the way, of a packet that leaves.
+func (t *thread) end0() {
+	t.res.Mark, t.res.DSField, t.res.Untracked, t.done = t.mark, t.ds, t.untracked, true
 }
 
 // entry goes on to the next entry whose conditions hold, and does what it says.
@@ -185,6 +197,9 @@ func (t *thread) then(e *Entry) {
 		t.call(e, e.List, e.To)
 	case ByMap:
 		t.byMap(e)
+	case Decided:
+		t.end0()
+		t.decided = true
 	}
 }
 

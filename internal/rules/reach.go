@@ -142,7 +142,7 @@ func span(rs []ruleset.Range) ruleset.Range { return ruleset.Range{Lo: rs[0].Lo,
 
 // passes says whether an entry leads its packets past entry j.
 func (e *Entry) passes(j int) bool {
-	return e.Then == DropIt || e.Then == LeaveSlow || e.Then == Skip && (e.To > j || e.To < 0)
+	return e.Then == DropIt || e.Then == LeaveSlow || e.Then == Decided || e.Then == Skip && (e.To > j || e.To < 0)
 }
 
 // implied says whether whatever satisfies a satisfies b.

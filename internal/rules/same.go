@@ -15,15 +15,28 @@ func Same(a, b *ruleset.Ruleset, family ruleset.Family) bool {
 	if a == b {
 		return true
 	}
-	changed, ok := compare(a, b, family, 0)
-	return ok && len(changed) == 0
+	c := compare(a, b, family, 0)
+	return c != nil && len(c.changed) == 0
 }
 
 // Changed gives the rules that tell two rule sets apart for forwarded packets of a family, those that came and those that went: a packet that does not
 // satisfy what these ask before they do anything meets the same in both, and counts in counters of the same numbers. False where there are more
 // than limit, or where something else differs too.
 func Changed(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset.Rule, bool) {
-	return compare(a, b, family, limit)
+	c := compare(a, b, family, limit)
+	if c == nil {
+		return nil, false
+	}
+	return c.changed, true
+}
+
+// ChangedBehind is Changed, and says whether all of these rules are met behind the route only.
+func ChangedBehind(a, b *ruleset.Ruleset, family ruleset.Family, limit int) (changed []ruleset.Rule, behind, ok bool) {
+	c := compare(a, b, family, limit)
+	if c == nil {
+		return nil, false, false
+	}
+	return c.changed, !c.before, true
 }
 
 // comparison is of two rule sets that share what is equal in them.
@@ -32,28 +45,33 @@ type comparison struct {
 	seen    map[*ruleset.Chain]bool // those of y that were compared
 	limit   int
 	changed []ruleset.Rule
+	hook    ruleset.Hook // of the base chain at hand
+	before  bool         // some of the changed rules are met before the route
 }
 
-func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset.Rule, bool) {
+// compare gives nil where something else than rules differs, or more of them than limit.
+func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *comparison {
 	if a == nil || b == nil || !shared(a.Sets, b.Sets) || len(a.Counters) > len(b.Counters) {
-		return nil, false
+		return nil
 	}
-	c := comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit}
+	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit}
 	before, now := c.x.path(family), c.y.path(family)
 	if len(before) != len(now) {
-		return nil, false
+		return nil
 	}
 	for i := range now {
 		p, q := &before[i], &now[i]
+		c.hook = q.place.hook
 		if p.place != q.place || p.slow != q.slow || p.table.Name != q.table.Name || p.table.Dialect != q.table.Dialect || p.table.Family != q.table.Family ||
 			!reflect.DeepEqual(p.chain.Base, q.chain.Base) || !c.below(p.table, q.table, p.chain, q.chain) {
-			return nil, false
+			return nil
 		}
 	}
-	return c.changed, true
+	return c
 }
 
-// below compares two chains and all that the rules lead to that they have in common.
+// below compares two chains and all that the rules lead to that they have in common. Chains that are met before the route are compared first, so that what is found to have
+// changed in one that is met on both sides of it has changed before.
 func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 	if c.seen[now] {
 		return true
@@ -64,10 +82,15 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 	}
 	common := now
 	if !shared(was.Rules, now.Rules) {
+		some := len(c.changed)
 		both, ok := c.rules(was.Rules, now.Rules)
 		if !ok || t.Family == ruleset.Netdev { // at egress rules see no way in
 			return false
 		}
+		if t.Dialect == ruleset.Legacy && mistaken(both, c.changed[some:]) {
+			return false
+		}
+		c.before = c.before || !routed(c.hook)
 		common = &ruleset.Chain{Rules: both}
 	}
 	same := true
@@ -93,10 +116,10 @@ func (c *comparison) rules(was, now []ruleset.Rule) (both []ruleset.Rule, ok boo
 	j := 0
 	for i := range now {
 		at := j
-		for at < len(was) && at-j <= c.limit && !sameRule(&was[at], &now[i]) {
+		for at < len(was) && at-j <= c.limit && !SameRule(&was[at], &now[i]) {
 			at++
 		}
-		if at < len(was) && sameRule(&was[at], &now[i]) {
+		if at < len(was) && SameRule(&was[at], &now[i]) {
 			c.changed = append(c.changed, was[j:at]...)
 			both, j = append(both, now[i]), at+1
 		} else {
@@ -110,8 +133,18 @@ func (c *comparison) rules(was, now []ruleset.Rule) (both []ruleset.Rule, ok boo
 	return both, len(c.changed) <= c.limit
 }
 
-// sameRule says whether two rules are one, wherever in their chains they are.
-func sameRule(a, b *ruleset.Rule) bool {
+// mistaken says whether one of the rules that came or went reads like one that stays: rules of legacy tables are told apart by their text and by how many of it come before,
+// and so are their counters (ruleset.Ruleset.Identities).
+func mistaken(both, changed []ruleset.Rule) bool {
+	texts := make(map[string]bool, len(changed))
+	for i := range changed {
+		texts[changed[i].Text] = true
+	}
+	return len(texts) > 0 && slices.ContainsFunc(both, func(r ruleset.Rule) bool { return texts[r.Text] })
+}
+
+// SameRule says whether two rules are one, wherever in their chains they are.
+func SameRule(a, b *ruleset.Rule) bool {
 	return a.Handle == b.Handle && len(a.Steps) > 0 && shared(a.Steps, b.Steps)
 }
 

@@ -14,6 +14,7 @@ type Rules struct {
 	// pointer differs from the one in force.
 	Images [2 * image.Stages]*image.Image
 	Fronts [2]*image.Image        // asked before all images of IPv4, of IPv6; they have no counters
+	Overs  [2]graph.Over          // asked before the image behind the route of IPv4, of IPv6
 	Places []ruleset.CounterPlace // by ruleset.CounterID: what Image.Counters speak of
 }
 
@@ -35,6 +36,9 @@ func images(g *graph.Graph) (out Rules) {
 			out.Images[RuleStage(f.Program.Class.Family, image.Stage(stage))] = im
 		}
 		out.Fronts[family] = f.Front
+		if f.Over != nil {
+			out.Overs[family] = *f.Over
+		}
 		if len(f.Places) > len(out.Places) { // of filters of different age the longer list goes on where the other ends
 			out.Places = f.Places
 		}

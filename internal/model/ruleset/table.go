@@ -203,6 +203,61 @@ func (r *Ruleset) Identities() []CounterPlace {
 	return out
 }
 
+// IdentitiesOf are those of some counters.
+func (r *Ruleset) IdentitiesOf(ids []CounterID) []CounterPlace {
+	out := make([]CounterPlace, len(ids))
+	asked := map[CounterID]int{} // those of legacy tables
+	for i, id := range ids {
+		if out[i] = r.Counters[id].At; out[i].Kind == LegacyCounter {
+			asked[id] = i
+		}
+	}
+	for i := range r.Tables {
+		if r.Tables[i].Dialect != Legacy || len(asked) == 0 {
+			continue
+		}
+		for j := range r.Tables[i].Chains {
+			r.Tables[i].Chains[j].identify(asked, out)
+		}
+	}
+	return out
+}
+
+// identify gives the identities of the counters of a legacy table's chain that are asked for.
+func (c *Chain) identify(asked map[CounterID]int, out []CounterPlace) {
+	if c.Base != nil && c.Base.Counter != NoCounter {
+		if at, ok := asked[c.Base.Counter]; ok {
+			out[at].Index = 0
+		}
+	}
+	seen := map[string]int{} // how often texts that are asked for were met
+	each := func(take func(r *Rule, id CounterID)) {
+		for i := range c.Rules {
+			for _, s := range c.Rules[i].Steps {
+				if n, ok := s.(Count); ok && n.Counter != NoCounter {
+					take(&c.Rules[i], n.Counter)
+				}
+			}
+		}
+	}
+	each(func(r *Rule, id CounterID) {
+		if _, ok := asked[id]; ok {
+			seen[r.Text] = 0
+		}
+	})
+	if len(seen) == 0 {
+		return
+	}
+	each(func(r *Rule, id CounterID) {
+		if n, ok := seen[r.Text]; ok {
+			seen[r.Text] = n + 1
+			if at, ok := asked[id]; ok {
+				out[at].Name, out[at].Index = r.Text, n+1
+			}
+		}
+	})
+}
+
 // ID is a name of a place, equal for equal places and for no others.
 func (p *CounterPlace) ID() string {
 	b := append(make([]byte, 0, 96), byte(p.Kind), byte(p.Family))

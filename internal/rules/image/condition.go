@@ -144,7 +144,7 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 	if plain && len(rs) == 0 {
 		return never
 	}
-	if d, ok := dimOf[t.Field]; ok && plain {
+	if d, ok := dimOf[t.Field]; ok && plain && l.o.Valued&(1<<d) == 0 {
 		return out.ask(d, rs, t.Field.Width())
 	}
 	if t.Field == ruleset.EtherSrc {

@@ -65,6 +65,7 @@ const (
 	back // to where the list was called
 	accept
 	endBase // to where the outermost call said that the base chain ends
+	settled // the packet is accepted, and no image asked any more (Over)
 )
 
 // target is an entry of the program, before entries have their final numbers.

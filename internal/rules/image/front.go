@@ -3,6 +3,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,6 +27,43 @@ func Front(changed []ruleset.Rule, class rules.Class, devices []rules.Device, sh
 		return nil, fmt.Errorf("changed rules ask for %+v, programs know %+v", im.Shape, shape)
 	}
 	return im, err
+}
+
+// Over makes the image of what packets of changed rules meet behind the route (rules.Over), to be asked there before the image from before those changed. It asks for nothing
+// that programs of the shape do not know.
+func Over(pr *rules.Program, devices []rules.Device, ct bool, shape Shape) (*Image, error) {
+	im, err := Compile(pr, devices, Options{Stage: Post, CT: ct, Valued: valued(pr.Class.Family, shape) &^ shape.Dims})
+	if err == nil && im != nil && (im.Shape.Dims&^shape.Dims != 0 || im.Shape.Asks&^(shape.Asks|always(pr.Class.Family, shape)) != 0 || im.Shape.Sets&^shape.Sets != 0) {
+		return nil, fmt.Errorf("changed rules ask for %+v, programs know %+v", im.Shape, shape)
+	}
+	if err == nil && im != nil && slices.ContainsFunc(im.Left, func(s rules.SlowTraffic) bool { return s.By == rules.Ref{} }) {
+		return nil, errors.New("it cannot be said whom changed rules concern")
+	}
+	return im, err
+}
+
+// valued are the dimensions whose values programs of a shape take from packets, whether or not they know rows of them.
+func valued(family ruleset.Family, shape Shape) uint16 {
+	out := uint16(1 << Proto)
+	if family == ruleset.IP4 { // addresses of IPv6 are no values
+		out |= 1<<Src | 1<<Dst
+	}
+	if shape.Dims&(1<<SPort|1<<DPort) != 0 || shape.Asks&(1<<vSPort|1<<vDPort) != 0 {
+		out |= 1<<SPort | 1<<DPort
+	}
+	return out
+}
+
+// always are the values that programs take from every packet that meets rules.
+func always(family ruleset.Family, shape Shape) uint32 {
+	known := uint32(1<<vProto | 1<<vDS | 1<<vTTL | 1<<vLength | 1<<vMark)
+	if valued(family, shape)&(1<<SPort) != 0 {
+		known |= 1<<vSPort | 1<<vDPort
+	}
+	if family == ruleset.IP4 {
+		return known | 1<<vSrc | 1<<vDst | 1<<vID | 1<<vFrag
+	}
+	return known | 1<<vFlow
 }
 
 // dimension is that of a field that rules.Asked lets through.

@@ -69,10 +69,14 @@ type Image struct {
 
 // Place writes an image's counters: slot gives the slot of each.
 func (im *Image) Place(bytes []byte, slot func(ruleset.CounterID) uint32) {
+	im.EachPlace(slot, func(at, word uint32) { binary.NativeEndian.PutUint32(bytes[at:], word) })
+}
+
+// EachPlace gives the words that Place writes, and where, to those who have the rest of the image elsewhere.
+func (im *Image) EachPlace(slot func(ruleset.CounterID) uint32, put func(at, word uint32)) {
 	for _, at := range im.Places {
-		word := bytes[at:]
-		n := binary.NativeEndian.Uint32(word)
-		binary.NativeEndian.PutUint32(word, n&^counterMask|slot(im.Counters[n&counterMask]))
+		n := binary.NativeEndian.Uint32(im.Bytes[at:])
+		put(at, n&^counterMask|slot(im.Counters[n&counterMask]))
 	}
 }
 
@@ -82,6 +86,8 @@ type Options struct {
 	// CT says that the fast path takes only packets of established connections without translation in zone 0 (node/conntrack.h), which
 	// decides what rules ask of the state. Without it whoever reaches such a test goes to Linux.
 	CT bool
+	// Valued are dimensions (1 << Dim) that no row is to be made of: what they stand for is asked one by one.
+	Valued uint16
 }
 
 // Compile makes the image of one stage of a program whose class leaves the devices open. devices are all logical interfaces that a packet can come

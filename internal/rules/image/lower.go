@@ -35,7 +35,7 @@ type lowered struct {
 }
 
 func newLowering(pr *rules.Program, devices []rules.Device, o Options) *lowering {
-	l := &lowering{pr: pr, devices: devices, o: o, at: map[target]int{}}
+	l := &lowering{pr: pr, devices: devices, o: o, at: map[target]int{}, untrack: pr.Untracks()}
 	list := pr.Lists[0]
 	border := func(s Stage) int {
 		if i := slices.IndexFunc(list, func(e rules.Entry) bool { return l.stage(&e) >= s }); i >= 0 {
@@ -159,6 +159,8 @@ func (l *lowering) lead(out *entry, list int, e *rules.Entry) bool {
 		return true
 	case rules.DropIt:
 		out.then = drop
+	case rules.Decided:
+		out.then = settled
 	case rules.Skip:
 		return l.skip(out, list, e.To)
 	case rules.Call:
