@@ -81,6 +81,9 @@ func TestManyRulesAreCompiledBehindTheLoop(t *testing.T) {
 		if _, arrived := r.send(shut); arrived {
 			t.Fatal("a packet passed by rules that were others already")
 		}
+		if f := r.engine.State().Graph.Filter4; f.Over == nil || f.Front != nil {
+			t.Errorf("what the rule concerns is not decided in front of the images: %+v", f.Slow)
+		}
 		start := time.Now()
 		r.leaves("a rule more", shut, reason.RuleDrop, false)
 		t.Logf("one rule beside 10,000 is obeyed by the fast path within %s; %+v", time.Since(start), r.engine.State().Stages)

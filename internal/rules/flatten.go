@@ -270,12 +270,12 @@ func deviceNames(pattern string) ruleset.Range {
 	return ruleset.One(ruleset.Name(pattern))
 }
 
-// chain writes a chain's rules for packets that satisfy when; ret is the label that a return leads to.
-func (f *flattener) chain(c *ruleset.Chain, when []Cond, ret int) {
+// chain writes a chain's rules for packets that satisfy when; ret is the label that a return leads to. final says that none of them gets to the chain's end.
+func (f *flattener) chain(c *ruleset.Chain, when []Cond, ret int) (final bool) {
 	for i := range c.Rules {
 		if f.most > 0 {
 			if f.visits--; f.tooMuch() {
-				return
+				return false
 			}
 			if f.misses(&c.Rules[i]) {
 				continue
@@ -283,9 +283,10 @@ func (f *flattener) chain(c *ruleset.Chain, when []Cond, ret int) {
 		}
 		w := ruleWriter{flattener: f, by: Ref{f.table, c, &c.Rules[i]}, path: when, when: when, ret: ret}
 		if w.rule() {
-			return // no packet gets behind this rule
+			return true
 		}
 	}
+	return false
 }
 
 // called writes a list that others call.

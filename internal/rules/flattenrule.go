@@ -3,6 +3,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
@@ -204,7 +206,7 @@ func (w *ruleWriter) verdict(v ruleset.Verdict) bool {
 		case w.total+w.size(w.table, next) > w.limit:
 			w.callChain(next, v.Code)
 		default:
-			w.inline(next, v.Code)
+			return w.inline(next, v.Code)
 		}
 		return v.Code == ruleset.Jump
 	}
@@ -224,8 +226,8 @@ func (w *ruleWriter) callChain(c *ruleset.Chain, code ruleset.Code) {
 	w.changed(w.canChange(w.table, c))
 }
 
-// inline writes a chain out.
-func (w *ruleWriter) inline(c *ruleset.Chain, code ruleset.Code) {
+// inline writes a chain out, and says whether packets come back from it to the rule.
+func (w *ruleWriter) inline(c *ruleset.Chain, code ruleset.Code) bool {
 	if w.stale(w.when) || asks(w.when, w.canChange(w.table, c)) {
 		w.detach()
 	}
@@ -234,12 +236,19 @@ func (w *ruleWriter) inline(c *ruleset.Chain, code ruleset.Code) {
 	if code == ruleset.Jump {
 		ret = w.label()
 	}
-	w.chain(c, w.when, ret)
-	if code == ruleset.Jump {
-		w.here(ret)
-	} else {
+	first := len(w.entries)
+	final := w.chain(c, w.when, ret)
+	if code != ruleset.Jump {
 		w.write(Entry{Then: Skip, To: w.ret})
+		return false
 	}
+	w.here(ret)
+	return !final || slices.ContainsFunc(w.entries[first:], func(e Entry) bool { return e.leads(ret) })
+}
+
+// leads says whether an entry that is being written leads to a label.
+func (e *Entry) leads(label int) bool {
+	return e.Then == Skip && e.To == label || (e.Then == Call || e.Then == ByMap) && (e.To == label || e.End == label) || e.Map != nil && e.Map.Return == label
 }
 
 // verdictMap writes a verdict map.
