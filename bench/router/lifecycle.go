@@ -19,17 +19,18 @@ var lifecycle = suite.Section{
 	Name:  "lifecycle",
 	Title: "Life and death of the daemon",
 	About: "Packets at half of Linux's loss-free rate, evenly spaced and counted one by one at both ends, while something happens to the daemon; before each such run there is a control run " +
-		"of the same length without the event. First attach and `stop --detach` touch the device itself and are listed apart.",
+		"of the same length without the event. First attach and `stop --detach` touch the device itself and are listed apart. So is a restart \"elsewhere\": of another daemon, in another namespace, with " +
+		"nothing in common with this router but the machine. What is lost then is lost for want of CPU time: on a machine whose two CPUs both have packets to carry, a program that starts keeps one of them busy for longer than a queue of 256 packets lasts.",
 	Run: runLifecycle,
 }
 
 // patient is a line with a daemon process that things happen to.
 type patient struct {
 	*suite.Lane
-	d    *daemon
-	sink *suite.WatchSink
-	rate int
-	runs int
+	d, elsewhere *daemon
+	sink         *suite.WatchSink
+	rate         int
+	runs         int
 }
 
 func newPatient(b *suite.Bench) (*patient, error) {
@@ -42,6 +43,13 @@ func newPatient(b *suite.Bench) (*patient, error) {
 		return nil, err
 	}
 	if p.d, err = newDaemon(b, l.Node(lab.Dut)); err != nil {
+		return nil, err
+	}
+	other, err := newBareLane(b)
+	if err != nil {
+		return nil, err
+	}
+	if p.elsewhere, err = newDaemon(b, other.Node(lab.Dut)); err != nil {
 		return nil, err
 	}
 	_, err = (l.AtIngress()).Threads()
@@ -62,24 +70,26 @@ func newBareLane(b *suite.Bench) (*suite.Lane, error) {
 type event struct {
 	name     string
 	detached bool // begins without a daemon and with nothing attached
+	apart    bool // published without a target
 	prepare  func(*patient) error
 	happen   func(*patient) error
 }
 
 var events = []event{
-	{"kill -9", false, nil, func(p *patient) error { return p.d.kill() }},
-	{"SIGSTOP, SIGCONT", false, nil, func(p *patient) error {
+	{"kill -9", false, false, nil, func(p *patient) error { return p.d.kill() }},
+	{"SIGSTOP, SIGCONT", false, false, nil, func(p *patient) error {
 		if err := p.d.signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
 		time.Sleep(extents[p.Bench.Size.Name].life / 2)
 		return p.d.signal(syscall.SIGCONT)
 	}},
-	{"stop", false, nil, func(p *patient) error { return p.d.stop(false) }},
-	{"restart", false, nil, (*patient).restart},
-	{"upgrade", false, (*patient).install, (*patient).restart},
-	{"first attach", true, nil, func(p *patient) error { return p.d.start("xdp") }},
-	{"stop --detach", false, nil, func(p *patient) error { return p.d.stop(true) }},
+	{"stop", false, false, nil, func(p *patient) error { return p.d.stop(false) }},
+	{"restart", false, false, nil, (*patient).restart},
+	{"upgrade", false, false, (*patient).install, (*patient).restart},
+	{"first attach", true, true, nil, func(p *patient) error { return p.d.start("xdp") }},
+	{"stop --detach", false, true, nil, func(p *patient) error { return p.d.stop(true) }},
+	{"restart elsewhere", false, true, func(p *patient) error { return p.elsewhere.start("xdp") }, func(p *patient) error { return errors.Join(p.elsewhere.stop(false), p.elsewhere.start("xdp")) }},
 }
 
 func (p *patient) restart() error { return errors.Join(p.d.stop(false), p.d.start("xdp")) }
@@ -221,6 +231,9 @@ func (p *patient) live(set *measure.Set, e event) error {
 		}
 	}
 	if lost, sent, err = p.lossAt(p.rate, extents[p.Bench.Size.Name].life, func() error { return e.happen(p) }); err != nil {
+		return err
+	}
+	if err := p.elsewhere.stop(false); err != nil {
 		return err
 	}
 	set.Add(e.name, "event", "lost", "packets", float64(lost))

@@ -90,8 +90,8 @@ func (p *page) reactionTargets() (all []suite.Target) {
 func (p *page) lifeTargets() (all []suite.Target) {
 	s := p.Section("lifecycle")
 	for _, e := range events {
-		if e.name == "first attach" || e.name == "stop --detach" {
-			continue // published apart, without a target
+		if e.apart {
+			continue
 		}
 		beyond := measure.Of(nil)
 		if r := s.Row(e.name, "event", "lost"); r != nil {
