@@ -4,9 +4,11 @@ package xtables
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -110,6 +112,7 @@ type decoder struct {
 
 // entries takes the blob apart.
 func (d *decoder) entries(b []byte) error {
+	d.all = make([]entry, 0, min(int(binary.NativeEndian.Uint32(d.blob[infoEntries:])), len(b)/(d.size+extensionHeader)))
 	for at := 0; at < len(b); {
 		bad := func() error { return fmt.Errorf("entry at %d is malformed", at) }
 		if at+d.size > len(b) {
@@ -197,17 +200,16 @@ func BaseOf(table string, h rs.Hook) (b *rs.Base, known bool) {
 // chains sorts the entries into chains. The rules of a built-in chain lie between its entry point and its underflow, which is
 // its policy; a user chain begins behind an ERROR entry with its name and ends with a RETURN.
 func (d *decoder) chains() error {
-	index := map[int]int{} // of entries by offset
-	for n := range d.all {
-		index[d.all[n].at] = n
+	index := func(offset int) (int, bool) { // of the entry there; they are in the order of their offsets
+		return slices.BinarySearchFunc(d.all, offset, func(e entry, at int) int { return cmp.Compare(e.at, at) })
 	}
 	valid := binary.NativeEndian.Uint32(d.blob[infoValid:])
 	for num, h := range hooks {
 		if valid>>num&1 == 0 {
 			continue
 		}
-		first, ok1 := index[int(binary.NativeEndian.Uint32(d.blob[infoEntry+4*num:]))]
-		last, ok2 := index[int(binary.NativeEndian.Uint32(d.blob[infoUnderflow+4*num:]))]
+		first, ok1 := index(int(binary.NativeEndian.Uint32(d.blob[infoEntry+4*num:])))
+		last, ok2 := index(int(binary.NativeEndian.Uint32(d.blob[infoUnderflow+4*num:])))
 		if !ok1 || !ok2 || last < first {
 			return fmt.Errorf("chain %s does not lie in the table", h.name)
 		}
