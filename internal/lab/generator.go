@@ -237,10 +237,10 @@ func (g *Generator) steer() error {
 		}
 		rate := made / now.Sub(last).Seconds()
 		switch {
-		case lost > made*fewRefused:
-			order, step = rate*(1-lost/made+fewRefused), 1.05
+		case lost > made*fewRefused: // or the receiver's CPU was somebody else's for a moment, so only a little down at once
+			order, step = max(rate*(1-lost/made+fewRefused), 0.95*order), 1.05
 		case rate > 0.9*order: // else something kept it from making more
-			order *= step
+			order, step = order*step, min(1+1.5*(step-1), 1.5)
 		}
 		order = min(max(order, slowest), fastest)
 		if err := g.setRate(order); err != nil {
