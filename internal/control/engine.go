@@ -276,6 +276,12 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if err != nil {
 		return 0, err
 	}
+	if dirty&(kstate.Links|kstate.Sysctl) != 0 { // once a second, and when a switch changes by which Linux learns from ICMP
+		learned, parts := e.reader.Learned()
+		if dirty |= parts; learned { // the lookups may answer something else now for some destination
+			e.data.Forget()
+		}
+	}
 	net, err := e.reader.Read(dirty)
 	if err != nil {
 		return 0, fmt.Errorf("reading Linux's configuration: %w", err)

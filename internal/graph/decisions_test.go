@@ -227,6 +227,10 @@ var decisions = []decision{
 	{"rule attribute", reason.RuleUnknown, ip4("eth0"),
 		[]change{rule(model.Rule{Family: model.IP4, Unknown: []model.Unknown{{Where: "rule", What: "attribute 77"}}})},
 		[]change{rule(model.Rule{Family: model.IP4, SuppressPrefix: true, FlowLabel: true})}},
+	{"IPv6 rule with a suppressor", reason.RuleUnknown, ip6("eth0"),
+		[]change{rule(model.Rule{Family: model.IP6, SuppressPrefix: true})}, []change{rule(model.Rule{Family: model.IP4, SuppressPrefix: true})}},
+	{"IPv6 rule that suppresses a group", reason.RuleUnknown, ip6("eth0"),
+		[]change{rule(model.Rule{Family: model.IP6, SuppressGroup: true})}, []change{rule(model.Rule{Family: model.IP4, SuppressGroup: true})}},
 	{"iif names a VRF's slave", reason.RuleUnknown, ip6("eth0"),
 		[]change{inVRF, rule(model.Rule{Family: model.IP6, IIF: "eth0"})}, []change{inVRF, rule(model.Rule{Family: model.IP6, IIF: "eth1"})}},
 	{"iif names the VRF", reason.RuleUnknown, ip6("eth0"),
@@ -363,6 +367,11 @@ var decisions = []decision{
 		[]change{with(vlan(5, "eth0.5", 2, 5)), program("eth0.5", "tcx-ingress", false)}, []change{with(vlan(5, "eth0.5", 2, 5)), program("eth0.5", "tcx-egress", false)}},
 	{"tc filter ingress", reason.TCFilter, anyHook("eth0"), []change{filter("eth0", "flower", tcIngress)}, []change{filter("eth0", "flower", 0x80010000)}},
 	{"tc filter egress, from XDP", reason.TCFilter, outXDP("eth0"), []change{filter("eth0", "u32", tcClsactEgress)}, []change{filter("eth0", "u32", tcClsactIngress)}},
+	{"tc filter that asks for the connection, from tc", reason.TCFilter, outTC("eth0"),
+		[]change{on("eth0", func(l *model.Link) {
+			l.TCFilters = []model.TCFilter{{Kind: "flower", Parent: tcClsactEgress, Connection: true}}
+		})},
+		[]change{filter("eth0", "flower", tcClsactEgress)}},
 	{"tc filter that asks the route, from tc", reason.TCFilter, outTC("eth0"), []change{filter("eth0", "route", 0x80010000)}, []change{filter("eth0", "u32", 0x80010000)}},
 	{"shared block", reason.TCFilter, anyHook("eth0"),
 		[]change{qdisc("eth0", model.Qdisc{Kind: "clsact", Block: true})}, []change{qdisc("eth0", model.Qdisc{Kind: "clsact"})}},

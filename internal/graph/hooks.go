@@ -96,7 +96,7 @@ func (b *builder) xdpEgressHooks(l *model.Link) []Why {
 }
 
 // tcEgressFilters are the classic classifiers that see no difference between a packet that Linux forwards and one that a tc
-// program redirects. The others may look at the packet's route, which a redirected packet does not have.
+// program redirects. The others may look at the packet's route, which a redirected packet does not have, nor has it a connection.
 var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, "matchall": true, "fw": true}
 
 // tcEgressHooks gives the reasons in what a packet redirected by tc would not meet on a device, or meet in another state:
@@ -104,7 +104,7 @@ var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, 
 func (b *builder) tcEgressHooks(l *model.Link) []Why {
 	var why []Why
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) && !tcEgressFilters[f.Kind] {
+		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection) {
 			why = append(why, b.filter(l, f))
 		}
 	}

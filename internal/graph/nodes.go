@@ -63,7 +63,8 @@ func (b *builder) fillNodes() {
 func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, b.trackNode(model.IP4), rulesIn(b.graph.Filter4))
 	mode := b.reverseMode(l)
-	if mode == "" && !b.acceptLocal(l) {
+	// Of several next hops the lookup for programs prefers that of the source's own interface (fib_select_multipath(), since Linux 6.15), as for packets of this host.
+	if mode == "" && (!b.acceptLocal(l) || b.ecmp4) {
 		nodes = append(nodes, Node{Kind: NodeLocal})
 	}
 	if b.graph.Notable4 {

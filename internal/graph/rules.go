@@ -75,6 +75,10 @@ func ruleReasons(r model.Rule) []Why {
 	if r.Realms {
 		missing = append(missing, "realms")
 	}
+	// What fib6_rule_suppress() judges is filled in by Linux's lookup alone (rt6 of struct fib6_result): to that for programs no IPv6 route is suppressed.
+	if r.Family == model.IP6 && (r.SuppressPrefix || r.SuppressGroup) {
+		missing = append(missing, "suppress_prefixlength or suppress_ifgroup")
+	}
 	if !liveActions[r.Action] {
 		missing = append(missing, fmt.Sprintf("action %d", r.Action))
 	}

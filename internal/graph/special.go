@@ -34,6 +34,8 @@ func specials(net *model.Network) []Special {
 	return cover(rows)
 }
 
+const ip6MinMTU = 1280
+
 func special(r model.Route, family model.Family, hash uint8) (Special, bool) {
 	s := Special{Prefix: r.Prefix.Masked()}
 	if s.Prefix.IsValid() && s.Prefix.Addr().Is4() != (family == model.IP4) {
@@ -46,6 +48,10 @@ func special(r model.Route, family model.Family, hash uint8) (Special, bool) {
 		}
 	}
 	s.MTU = r.MTU
+	// IPv6 binds forwarded packets to a path MTU that was learned below a locked one; less than that cannot be learned.
+	if r.MTULocked && family == model.IP6 {
+		s.MTU = min(s.MTU, ip6MinMTU)
+	}
 	switch {
 	case len(r.Unknown) > 0:
 		s.Always = reason.RouteUnknown

@@ -83,6 +83,8 @@ type Reader struct {
 
 	transparentRead time.Time
 	transparentCost time.Duration
+
+	lessons lessons
 }
 
 func newReader(opts Options, k kernel) *Reader {

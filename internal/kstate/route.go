@@ -25,6 +25,8 @@ const (
 	rtaProtoInfo = 10
 	rtaNexthopID = 30
 
+	rtcfRedirected = 0x00040000 // RTCF_REDIRECTED
+
 	rtnXResolve = 11 // last known route type
 	rtaxMTU     = 2
 	rtaxLock    = 1
@@ -48,6 +50,7 @@ type rawRoute struct {
 	nexthop     uint32 // RTA_NH_ID
 	customLocal bool   // of type local and not made by the kernel for an address
 	cached      bool   // an exception, not configuration
+	redirected  bool   // one of IPv4 that leads elsewhere: learned from an ICMP redirect
 }
 
 // notable says whether a route needs care by itself; its next-hop object may add to that.
@@ -68,6 +71,7 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 	rt.Table = uint32(b[4])
 	rt.customLocal = b[7] == unix.RTN_LOCAL && b[5] != unix.RTPROT_KERNEL
 	rt.cached = get32(b, 8)&unix.RTM_F_CLONED != 0
+	rt.redirected = rt.cached && rt.Family == model.IP4 && get32(b, 8)&rtcfRedirected != 0
 	rt.key.tos = b[3]
 	dst := zero(rt.Family)
 	var un unknowns
@@ -106,6 +110,9 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 	rt.key = routeKey{rt.Family, rt.Table, rt.Prefix, rt.key.tos, rt.key.metric}
 	if b[7] > rtnXResolve {
 		un.add("type %d", b[7])
+	}
+	if rt.redirected {
+		un.add("learned from an ICMP redirect")
 	}
 	un.attributes("route", types)
 	if un.list != nil {
@@ -191,8 +198,9 @@ func (s *routeState) apply(rt *rawRoute) {
 
 func merge(a, b model.Route) model.Route {
 	if a.MTU != 0 && (b.MTU == 0 || a.MTU < b.MTU) {
-		b.MTU, b.MTULocked = a.MTU, a.MTULocked
+		b.MTU = a.MTU
 	}
+	b.MTULocked = a.MTULocked || b.MTULocked
 	b.Encap, b.Realm, b.Multipath, b.Resilient = b.Encap || a.Encap, b.Realm || a.Realm, b.Multipath || a.Multipath, b.Resilient || a.Resilient
 	b.Unknown = append(slices.Clip(a.Unknown), b.Unknown...)
 	return b
@@ -218,11 +226,13 @@ func (s *routeState) event(typ, flags uint16, b []byte) {
 			return
 		}
 		s.changed = true
-		if had == 1 {
+		// IPv6 says of one next hop among several that it goes as it says of a route, without the others.
+		some := rt.Family == model.IP6 && rt.nexthop == 0 && s.notable[rt.key].Multipath && !rt.Multipath
+		if had == 1 && !some {
 			delete(s.notable, rt.key)
 			delete(s.copies, rt.key)
 		} else {
-			s.copies[rt.key]--
+			s.copies[rt.key] = max(1, had-1)
 			s.doubt = true // which of them went is not said
 		}
 		return
@@ -304,8 +314,34 @@ func (r *Reader) readAllRoutes() {
 			r.fault(Routes, fmt.Sprintf("routes of family %d", family), err)
 		}
 	}
+	if r.lessons.redirects > 0 {
+		r.readRedirected()
+	}
 	s.read = r.now()
 	s.cost = s.read.Sub(start)
+}
+
+// readRedirected reads what Linux made of ICMP redirects: forwarded packets follow that, and the lookup for programs does not.
+func (r *Reader) readRedirected() {
+	fixed := make([]byte, unix.SizeofRtMsg)
+	fixed[0] = unix.AF_INET
+	put32(fixed, 8, unix.RTM_F_CLONED)
+	var rt rawRoute
+	err := r.ask("exceptions from routes", func() error {
+		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			if len(b) == 0 || b[0] != unix.AF_INET {
+				return nil
+			}
+			err := decodeRoute(b, &rt)
+			if err == nil && rt.redirected {
+				r.routes.apply(&rt)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		r.fault(Routes, "exceptions from routes", err)
+	}
 }
 
 // collapse lists the notable routes in order. A cause that very many routes of a table share becomes one route that covers

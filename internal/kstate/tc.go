@@ -30,6 +30,9 @@ const (
 
 	tcaBPFName = 7
 	tcaBPFID   = 11
+
+	tcaFlowerCTState      = 91 // and what else there is of connections, to
+	tcaFlowerCTLabelsMask = 98
 )
 
 // Queueing disciplines without filters of their own. fq_codel and the classful ones can have filters.
@@ -160,6 +163,13 @@ func (r *Reader) decodeFilter(b []byte) (f model.TCFilter, err error) {
 		case tcaKind:
 			f.Kind = ad.String()
 		case tcaOptions:
+			if f.Kind == "flower" {
+				var un unknowns
+				return nested(ad, "flower", &un, func(ad *netlink.AttributeDecoder) bool {
+					f.Connection = f.Connection || ad.Type() >= tcaFlowerCTState && ad.Type() <= tcaFlowerCTLabelsMask
+					return true
+				})
+			}
 			if f.Kind == "bpf" {
 				var un unknowns
 				return nested(ad, "bpf", &un, func(ad *netlink.AttributeDecoder) bool {

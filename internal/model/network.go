@@ -142,6 +142,8 @@ type TCFilter struct {
 	Parent uint32
 	Prio   uint16
 	Own    bool // ours
+
+	Connection bool // asks for the packet's connection
 }
 
 // Program is an attached BPF program.

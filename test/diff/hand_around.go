@@ -215,7 +215,7 @@ func frozenNexthops() hand {
 // Hands are all cases written by hand.
 func Hands() []hand {
 	var out []hand
-	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps()} {
+	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), learnedTraps()} {
 		out = append(out, list...)
 	}
 	return out
