@@ -96,9 +96,13 @@ bench-router: build bin/bench-router ## measure the router beside Linux and othe
 bench-gateway: build bin/bench-gateway ## measure rules and sets beside Linux and others (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
 	$(call bench,gateway) $(BENCH_ARGS)
 
-bench-page: bin/bench-router bin/bench-gateway ## make docs/bench-router.md, docs/bench-gateway.md and their plots from the results
+bench-bridge: build bin/bench-bridge ## measure bridging beside Linux (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
+	$(call bench,bridge) $(BENCH_ARGS)
+
+bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge ## make docs/bench-router.md, bench-gateway.md, bench-bridge.md and their plots from the results
 	$(call bench,router) -render
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/gateway.json),$(call bench,gateway) -render)
+	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/bridge.json),$(call bench,bridge) -render)
 
 bench-peers: ## fetch the peers' programs (xdp-tools of Debian 13) into .cache/peers (root)
 	bench/peers.sh .cache/peers
@@ -129,4 +133,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-bridge bench-page bench-peers install deb uninstall

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/shuntnet/shunt/bench/measure"
+	"github.com/shuntnet/shunt/bench/report"
+	"github.com/shuntnet/shunt/bench/suite"
+)
+
+// page is the bridge's page while it is written.
+type page struct{ *suite.Page }
+
+func (p *page) targets() {
+	p.Para("## What it must reach")
+	p.Targets(p.allTargets())
+	p.Para("Ratios are of CPU time per packet, end to end, against the better of Linux with GRO on and off in the same situation. \"At least\" is what prototypes reached. " +
+		"A figure of packets of which less than 99 %% were fast is none of shunt's: the table has none then, and the sections below show it with the reason.")
+}
+
+func (p *page) allTargets() (all []suite.Target) {
+	s := p.Section("bridging")
+	for _, t := range []struct {
+		in         situation
+		hook       string
+		least, aim float64
+	}{
+		{plain, suite.ShuntXDP, 2.0, 2.1}, {tracked, suite.ShuntXDP, 3.0, 3.4},
+		{plain, suite.ShuntTC, 1.2, 1.3}, {tracked, suite.ShuntTC, 1.8, 2.0},
+	} {
+		all = append(all, suite.AtLeast(t.in.name+": "+t.hook+", × Linux", t.least, t.aim, better(s, t.in.name, t.hook)))
+	}
+	for i := range all {
+		all[i].Instead = "not fast, or not measured"
+	}
+	return all
+}
+
+// fast is shunt's row if the packets were fast in all rounds, or nil.
+func fast(s *report.Section, c, variant, metric string) *measure.Row {
+	share := s.Row(c, variant, suite.FastShare)
+	if share == nil || share.Stat().Min < 0.99 {
+		return nil
+	}
+	return s.Row(c, variant, metric)
+}
+
+// better is shunt's gain over Linux in CPU time per packet.
+func better(s *report.Section, c, variant string) measure.Stat {
+	return suite.RatioRows(fast(s, c, variant, "cost"), suite.LinuxBest(s, c, "cost", true), true)
+}
