@@ -70,15 +70,21 @@ func (r *run) compareExplain() error {
 		if seen.packets["xdp "+said.Reason]+seen.packets["tc "+said.Reason] == 0 {
 			r.differ("explain says %q about %s, but the counters that rose are %v", said.Reason, p, rose)
 		}
-		if said.Fast && plain(p) {
-			r.checkEgress(p, said.Egress, &out, before, now)
+		switch {
+		case said.Fast && plain(p):
+			r.checkEgress(p, said.Egress, &out, before, now, func(f []byte) bool {
+				ip := packetOf(f)
+				return ip != "" && withoutDS(ip) == withoutDS(forwarded(p))
+			})
+		case said.Fast && plainBridged(p) && string(p.Frame[:6]) != string(bridgeMAC):
+			r.checkEgress(p, said.Egress, &out, before, now, func(f []byte) bool { return string(f) == string(p.Frame) })
 		}
 	}
 	return nil
 }
 
-// checkEgress compares the way out that explain named with the port that the packet left by, and the bytes counted with its length.
-func (r *run) checkEgress(p Packet, egress string, out *output, before, now status) {
+// checkEgress compares the way out that explain named with the port that the packet left by, as what same knows, and the bytes counted with its length.
+func (r *run) checkEgress(p Packet, egress string, out *output, before, now status, same func(frame []byte) bool) {
 	left, size := "nowhere", 0
 	for _, longer := range []time.Duration{0, 50} {
 		if err := r.shunt.collect(out, longer*r.rig.Quiet); err != nil || left != "nowhere" {
@@ -86,7 +92,7 @@ func (r *run) checkEgress(p Packet, egress string, out *output, before, now stat
 		}
 		for i := range Ports {
 			for _, f := range out[i] {
-				if ip := packetOf(f); ip != "" && withoutDS(ip) == withoutDS(forwarded(p)) {
+				if same(f) {
 					left, size = portName(i), len(f)
 				}
 			}

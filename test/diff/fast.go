@@ -21,6 +21,8 @@ type Excuse struct {
 	Ports    bool           `json:"ports,omitempty"`    // rules look at protocols or ports
 	Rules    bool           `json:"rules,omitempty"`    // packet filters: what meets a rule that only Linux can evaluate (oracle.go)
 	Tagged   bool           `json:"tagged,omitempty"`   // not an excuse: tagged packets belong to VLAN devices, so they can be fast too
+	Bridge   bool           `json:"bridge,omitempty"`   // everything that comes by a bridge or leaves by one
+	Bridged  []int          `json:"bridged,omitempty"`  // not an excuse: the ports that belong to the bridge br0, whose address is bridgeMAC
 }
 
 // mustFast is the model of which packets shunt has to forward itself: plain ones, by a
@@ -155,8 +157,8 @@ type expectation struct {
 }
 
 // expect applies the model to the packets of a step and to what left the Linux twin.
-// Neighbours that were not known at the start of the step excuse their packets, and so do rules where allowed says no.
-func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, allowed func(p Packet, out int) bool) expectation {
+// Neighbours that were not known at the start of the step excuse their packets, and so do rules where allowed says no, and what a bridge had not learned.
+func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, l learned, allowed func(p Packet, out int) bool) expectation {
 	type exit struct {
 		port int
 		mac  string
@@ -175,6 +177,8 @@ func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, 
 		if x.Tagged {
 			p.Frame = untagged(p.Frame)
 		}
+		sent := p
+		p, ok := x.routed(p, l)
 		if !plain(p) {
 			continue
 		}
@@ -184,8 +188,8 @@ func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, 
 			continue
 		}
 		exits[key] = out[1:]
-		if known[out[0].mac] && x.mustFast(p, out[0].port) && (!x.Rules || allowed(p, out[0].port)) {
-			e.packets = append(e.packets, p)
+		if ok && known[out[0].mac] && x.mustFast(p, out[0].port) && x.leaves(p, out[0].port, out[0].mac, l) && (!x.Rules || allowed(p, out[0].port)) {
+			e.packets = append(e.packets, sent)
 			e.frames[out[0].as] = true
 		}
 	}

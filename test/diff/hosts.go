@@ -63,7 +63,7 @@ func (h hosts) answer(port int, frame []byte) (reply []byte) {
 	case 0x0806:
 		reply = h.answerARP(port, frame[at+2:])
 	case 0x86dd:
-		reply = h.answerND(port, frame[at+2:])
+		reply = h.answerND(port, frame[6:12], frame[at+2:])
 	}
 	if reply != nil {
 		reply = slices.Insert(reply, 12, tags...)
@@ -87,7 +87,7 @@ func (h hosts) answerARP(port int, a []byte) []byte {
 		})
 }
 
-func (h hosts) answerND(port int, ip []byte) []byte {
+func (h hosts) answerND(port int, to net.HardwareAddr, ip []byte) []byte {
 	if len(ip) < 64 || ip[6] != 58 || ip[40] != 135 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (h hosts) answerND(port int, ip []byte) []byte {
 		return nil
 	}
 	asker := netip.AddrFrom16([16]byte(ip[8:24]))
-	return advertisement(mac, portMAC(port), target, asker, 0x60)
+	return advertisement(mac, to, target, asker, 0x60)
 }
 
 // advertisement is a neighbour advertisement with its target link-layer option. Flags: 0x80 router,

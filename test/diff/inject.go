@@ -98,7 +98,7 @@ func (in *injection) add(p Packet) error {
 	if !port.up || len(p.Frame) > port.longest && p.GSO == 0 {
 		return nil
 	}
-	if teaches(p) {
+	if moved := in.twin.stations.moves(p); moved || teaches(p) || in.twin.stations != nil && joins(p) {
 		return in.teach(p)
 	}
 	if in.conflicts(p) {
@@ -222,6 +222,12 @@ func teaches(p Packet) bool {
 	}
 	t := h.icmpType(p.Frame)
 	return h.version == 4 && (t == 3 || t == 5) || h.version == 6 && (t == 2 || t >= 133 && t <= 137)
+}
+
+// joins says whether a packet may be a report or query of group membership, which a bridge learns from.
+func joins(p Packet) bool {
+	h, ok := readIP(p.Frame)
+	return ok && h.dst.IsMulticast() && (h.proto == 2 || h.proto == 0 || h.proto == 58)
 }
 
 // conflicts notes a packet's source in the window, and says whether there is another one for its destination.

@@ -75,9 +75,15 @@ func (h ip) icmpType(f []byte) int {
 	return -1
 }
 
-// noise is what a router says unasked, by timers: membership reports and router
-// solicitations. They go to multicast groups, so none of them was forwarded.
+// noise is what a router says unasked, by timers: membership reports, queries and router
+// solicitations, and a bridge's spanning tree. They go to multicast groups, so none of them was routed; what hosts sent was bridged.
 func noise(f []byte) bool {
+	if fromHost(f) {
+		return false
+	}
+	if len(f) >= 6 && string(f[:6]) == "\x01\x80\xc2\x00\x00\x00" {
+		return true
+	}
 	h, ok := readIP(f)
 	if !ok || !h.dst.IsMulticast() {
 		return false
@@ -88,13 +94,16 @@ func noise(f []byte) bool {
 	// MLDv2 reports carry a hop-by-hop header.
 	if h.proto == 0 && h.l4+8 < len(f) && f[h.l4] == 58 {
 		t := f[h.l4+8]
-		return t == 131 || t == 132 || t == 143
+		return t >= 130 && t <= 132 || t == 143
 	}
 	return h.icmpType(f) == 133
 }
 
 // once says whether a frame is to be counted once however often it was sent: solicitations, which are repeated by the clock.
 func once(f []byte, own *addresses) bool {
+	if fromHost(f) {
+		return false
+	}
 	if at := 12 + len(tagsOf(f)); len(f) >= at+30 && binary.BigEndian.Uint16(f[at:]) == 0x0806 && f[at+9] == 1 {
 		return true
 	}

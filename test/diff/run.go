@@ -96,6 +96,9 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 			return nil, err
 		}
 	}
+	if c.bridged() {
+		run.linux.stations, run.shunt.stations = stations{}, stations{}
+	}
 	for i := range c.Steps {
 		if err := run.step(i, &c.Steps[i]); err != nil {
 			return nil, fmt.Errorf("step %d of %s: %w", i+1, c.Name, err)
@@ -137,6 +140,7 @@ type run struct {
 	drifts       map[string]drift // between counters, as far as they are explained
 	before       map[string]drift // the same after the last step
 	messages     [][3]int64       // by how many of limitedMessages' kinds shunt's twin was ahead after each step
+	merged       bool             // GRO may have merged some
 	res          *Result
 }
 
@@ -177,6 +181,13 @@ func (r *run) step(n int, s *Step) error {
 			return err
 		}
 	}
+	var known learned
+	if r.c.bridged() {
+		var err error
+		if known.before, err = r.linux.fdb(); err != nil {
+			return err
+		}
+	}
 	var out [2]output
 	if err := both(func(i int) error {
 		for chunk := range slices.Chunk(s.Packets, chunkSize) {
@@ -209,11 +220,22 @@ func (r *run) step(n int, s *Step) error {
 	if err := r.compareCounters(n + 1); err != nil {
 		return err
 	}
-	return r.judge(n, s, &out)
+	if r.c.bridged() {
+		var err error
+		if known.after, err = r.bridgesAgree(n, s); err != nil {
+			return err
+		}
+	}
+	return r.judge(n, s, &out, known)
 }
 
 // prepare starts a late daemon, and waits for one that runs.
 func (r *run) prepare(n int, s *Step) (err error) {
+	if r.c.bridged() && !s.Immediate && !s.Frozen && len(s.Commands) > 0 {
+		if err := both(func(i int) error { return r.twin(i).awaitBridges() }); err != nil {
+			return err
+		}
+	}
 	if r.rig.Shunt == "" {
 		if !s.Immediate {
 			time.Sleep(r.rig.Bound) // Linux, too, finishes some changes later: IPv6 addresses, carriers
@@ -234,7 +256,7 @@ func (r *run) prepare(n int, s *Step) (err error) {
 }
 
 // judge looks at how many packets were fast and in which order they left.
-func (r *run) judge(n int, s *Step, out *[2]output) error {
+func (r *run) judge(n int, s *Step, out *[2]output, l learned) error {
 	for i := range out {
 		r.limits[i].add(&out[i], r.own)
 	}
@@ -243,7 +265,8 @@ func (r *run) judge(n int, s *Step, out *[2]output) error {
 	if err != nil {
 		return err
 	}
-	e := r.c.Slow.expect(s.Packets, &out[0], r.known, allowed)
+	e := r.c.Slow.expect(s.Packets, &out[0], r.known, l, allowed)
+	e.expectBridged(&r.c.Slow, s.Packets, &out[0], l)
 	for i := range Ports {
 		for _, f := range out[0][i] {
 			if len(f) >= 6 {
@@ -309,6 +332,7 @@ func (r *run) finish() error {
 	}); err != nil {
 		return err
 	}
+	tables[0].groups = r.c.groupsToBridges()
 	r.res.Differences = append(r.res.Differences, compareLimits(r.limits[0], r.limits[1], r.sent)...)
 	r.res.Differences = append(r.res.Differences, compareTables(tables[0], tables[1], r.sent.fromOwn(r.own))...)
 	if r.shunt.daemon == nil {

@@ -13,7 +13,7 @@ import (
 // tap is a packet socket in the router: what tcpdump or a DHCP client opens.
 type tap int
 
-// listen reads "any" or a port's name, and "all" or a protocol's number in hex.
+// listen reads "any" or a device's name, and "all" or a protocol's number in hex.
 func (t *twin) listen(args string) (tap, error) {
 	f := strings.Fields(args)
 	if len(f) != 2 {
@@ -21,7 +21,11 @@ func (t *twin) listen(args string) (tap, error) {
 	}
 	index := 0
 	if f[0] != "any" {
-		index = t.net.Port("dut", f[0]).Index
+		link, err := t.dut.Netlink().LinkByName(f[0])
+		if err != nil {
+			return -1, fmt.Errorf("listening %s: %w", args, err)
+		}
+		index = link.Attrs().Index
 	}
 	proto := uint16(unix.ETH_P_ALL)
 	if f[1] != "all" {

@@ -26,6 +26,8 @@ type twin struct {
 	arps    map[netip.Addr]time.Time // when each sender's latest ARP packet was sent
 	senders senders
 	daemon  *daemon // nil beside plain Linux
+	// stations is nil where there is no bridge.
+	stations stations
 }
 
 func newTwin(name string, wire **lab.Wire) (*twin, error) {
@@ -98,6 +100,9 @@ func (t *twin) forget() {
 // must agree on that, too.
 func (t *twin) apply(commands []string) (string, error) {
 	var said strings.Builder
+	if len(commands) > 0 {
+		clear(t.stations)
+	}
 	for len(commands) > 0 {
 		n := 1
 		word, rest, _ := strings.Cut(commands[0], " ")
@@ -107,7 +112,7 @@ func (t *twin) apply(commands []string) (string, error) {
 			continue
 		}
 		switch word {
-		case "ip", "tc":
+		case "ip", "tc", "bridge":
 			tool := toolOf(commands[0])
 			for n < len(commands) && tool == toolOf(commands[n]) {
 				n++
@@ -164,7 +169,7 @@ func (t *twin) apply(commands []string) (string, error) {
 	return said.String(), nil
 }
 
-// toolOf is "ip", "ip -6" or "tc": what one process can run in a batch.
+// toolOf is "ip", "ip -6", "tc" or "bridge": what one process can run in a batch.
 func toolOf(command string) string {
 	switch {
 	case strings.HasPrefix(command, "ip -6 "):
@@ -173,6 +178,8 @@ func toolOf(command string) string {
 		return "ip"
 	case strings.HasPrefix(command, "tc "):
 		return "tc"
+	case strings.HasPrefix(command, "bridge "):
+		return "bridge"
 	}
 	return ""
 }
