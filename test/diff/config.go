@@ -27,6 +27,10 @@ type Config struct {
 	Top      [Ports]string // the device that has a port's addresses, if it is not the port
 	Tags     [Ports][]byte // what it expects between a frame's addresses and type
 
+	Bridging    *rand.Rand // choices about bridges, apart for the same reason
+	Bridged     []int      // the ports of the bridge br0
+	Unaddressed bool       // a bridge without addresses
+
 	Filtering *rand.Rand   // choices about packet filters, apart for the same reason
 	Tables    []*ruleTable // of iptables
 	NFT       []*nftTable
@@ -58,6 +62,7 @@ type Feature struct {
 var Features = []Feature{
 	{"links", genLinks},
 	{"stacked", genStacked},
+	{"bridges", genBridge},
 	{"addresses", genAddresses},
 	{"hosts", genHosts},
 	{"sysctls", genSysctls},
@@ -139,14 +144,14 @@ func reprefix(rng *rand.Rand, p netip.Prefix) netip.Prefix {
 // Generate makes the case of a seed, for a kernel that has these kinds of links.
 func Generate(seed uint64, packets int, hook string, kinds []string) *Case {
 	rng := rand.New(rand.NewPCG(seed, 0x73_68_75_6e_74))
-	c := &Config{Notes: map[string]bool{}, Kinds: kinds, Stacking: rand.New(rand.NewPCG(seed, 0x73_74_61_63_6b)), Filtering: rand.New(rand.NewPCG(seed, 0x66_69_6c_74_65_72))}
+	c := &Config{Notes: map[string]bool{}, Kinds: kinds, Stacking: rand.New(rand.NewPCG(seed, 0x73_74_61_63_6b)), Filtering: rand.New(rand.NewPCG(seed, 0x66_69_6c_74_65_72)), Bridging: rand.New(rand.NewPCG(seed, 0x62_72_69_64_67_65))}
 	for i := range c.MTU {
 		c.MTU[i] = 1500
 	}
 	for _, f := range Features {
 		f.Generate(rng, c)
 	}
-	out := &Case{Name: fmt.Sprintf("seed-%d", seed), Seed: seed, Hook: hook, Late: chance(rng, 20), Slow: c.Slow}
+	out := &Case{Name: fmt.Sprintf("seed-%d", seed), Seed: seed, Hook: hook, Late: chance(rng, 20)}
 	if seed%3 == 0 {
 		out.Tier = "generic"
 	}
@@ -160,6 +165,8 @@ func Generate(seed uint64, packets int, hook string, kinds []string) *Case {
 	if c.filtered() {
 		out.Steps = append(out.Steps[:2], c.filterSteps(out.Steps[2])...)
 	}
+	c.spreadExcuses()
+	out.Slow = c.Slow
 	return out
 }
 
@@ -180,5 +187,6 @@ func (c *Config) change(rng *rand.Rand) []string {
 	f := pick(rng, []func(*rand.Rand, *Config){genRoutes, genRules, genChanges})
 	f(rng, c)
 	restack(c)
+	c.changeBridge()
 	return c.Commands[before:]
 }

@@ -5,6 +5,7 @@ package diff
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 )
 
 // genLinks chooses how many ports take part and their MTUs.
@@ -21,7 +22,7 @@ func genLinks(rng *rand.Rand, c *Config) {
 // genAddresses gives ports addresses: plain, several, overlapping, /31 and /32, none.
 func genAddresses(rng *rand.Rand, c *Config) {
 	for i := range c.N {
-		if !chance(rng, 95) {
+		if !chance(rng, 95) || c.Unaddressed && slices.Contains(c.Bridged, i) {
 			continue
 		}
 		c.address(i, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 24))

@@ -43,12 +43,14 @@ func (g *packetGen) packets(n int) []Packet {
 			}
 			continue
 		case k < 11:
-			out = append(out, g.offload(p.Port, v6))
+			p = g.offload(p.Port, v6)
+			p.Frame = g.between(p.Port, p.Frame)
+			out = append(out, p)
 			continue
 		default:
 			p.Frame = g.near(p.Port, v6)
 		}
-		p.Frame = g.tag(p.Port, p.Frame)
+		p.Frame = g.between(p.Port, g.tag(p.Port, p.Frame))
 		if chance(g.rng, 20) || len(p.Frame) > lab.MaxWireFrame {
 			p.How = SKB
 		}
@@ -69,7 +71,7 @@ func (g *packetGen) tag(port int, frame []byte) []byte {
 func (g *packetGen) flow(port int, v6 bool) lab.Flow {
 	g.serial++
 	f := lab.Flow{
-		SrcMAC: hostMAC(port, g.rng.IntN(2)), DstMAC: portMAC(port),
+		SrcMAC: hostMAC(port, g.rng.IntN(2)), DstMAC: g.c.routerMAC(port),
 		Src: g.source(port, v6), Dst: g.destination(port, v6),
 		SrcPort: pick(g.rng, []uint16{1000, 1000, 53, uint16(g.rng.IntN(65536))}),
 		DstPort: pick(g.rng, []uint16{2000, 2000, 53, 80, uint16(g.rng.IntN(65536))}),
