@@ -140,8 +140,8 @@ func (t *twin) awaitBridges() error {
 	return nil
 }
 
-// addressedWithin bounds that wait: a bridge may have been told to have none.
-const addressedWithin = 200 * time.Millisecond
+// addressedWithin bounds that wait: Linux looks after links once a second, and a bridge may have been told to have no address.
+const addressedWithin = 1500 * time.Millisecond
 
 // bridgesAgree compares the twins' forwarding databases and what their devices have counted behind a step, and returns Linux's database.
 func (r *run) bridgesAgree(n int, s *Step) (fdb, error) {
