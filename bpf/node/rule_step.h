@@ -128,8 +128,6 @@ always_inline __u64 rule_and(struct rule_walk *w, __u32 offset)
 		return rule8(w->base + w->row[0] + offset);
 	AND_ROW(SHUNT_D_SRC);
 	AND_ROW(SHUNT_D_DST);
-	if (!all)
-		return 0;
 	AND_ROW(SHUNT_D_DPORT);
 	AND_ROW(SHUNT_D_SPORT);
 	AND_ROW(SHUNT_D_PROTO);
