@@ -106,10 +106,10 @@ struct shunt_sets {
 	__u16 bits;		/* in struct htable */
 	__u16 bucket;
 	__u16 used;		/* in struct hbucket */
-	__u16 pos;
 	__u16 value;
 	__u16 member;		/* in struct set_elem of a list: its links */
 	__u16 member_id;
+	__u16 pad;
 };
 
 /*
@@ -167,6 +167,8 @@ struct shunt_set_kind {
 	__u32 last;		/* bitmap: of its last value */
 	__u32 hosts;		/* bitmap: of the number of addresses that share a bit */
 	__u32 extensions;	/* bitmap: of what elements have beside their bit */
+	__u32 two;		/* hash: 1: elements begin with two addresses, and a prefix length is of the second */
+	__u32 shift;		/* hash: of the prefix length in an element's last word */
 };
 enum shunt_set_method {
 	SHUNT_SET_HASH = 1,

@@ -21,16 +21,20 @@
 
 #define SET_TIMEOUT	1	/* IPSET_EXT_TIMEOUT and _COUNTER, include/linux/netfilter/ipset/ip_set.h */
 #define SET_COUNTER	2
-#define SET_SLOTS	64	/* of a bucket, AHASH_MAX_TUNED */
-#define SET_KINDS	16	/* image.SetKinds, rounded up */
+#define SET_KINDS	24	/* more than image.SetKinds */
 
 #define SET_SIX		1	/* flags of a lookup */
 #define SET_TAILED	2
 #define SET_EXPIRES	4
 #define SET_NETS	8
+#define SET_TWO		16
+
+/* What a key is, a constant in what deals with it: an address and perhaps a word behind it, or two addresses and a word. */
+#define KEY_SIX		1
+#define KEY_TWO		2
 
 /* How far a lookup has come. Each step is a function of its own, none of which calls another: the stack has no room for more. */
-enum set_state { SET_NEW, SET_OPENED, SET_KEYED, SET_IN_BUCKET, SET_IN_LIST };
+enum set_state { SET_NEW, SET_OPENED, SET_KEYED, SET_TRIED, SET_IN_LIST };
 
 #ifdef SHUNT_NO_SETS
 
@@ -41,61 +45,93 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
 
 #else
 
-/* Memory of the kernel; 0 where there is none. */
-always_inline __u64 set8(__u64 addr)
+/*
+ * Memory of the kernel; 0 where there is none. With `how` SHUNT_PEEK_CAST all of it is behind one pointer to nowhere, to which addresses are added: a
+ * load, where a call would cost the compiler half of the registers, even a call that the kernel replaces. Therefore whatever reads is compiled once
+ * for each way, and `how` is a constant in it.
+ */
+#define SET_MEMORY(how) ((how) == SHUNT_PEEK_CAST ? bpf_rdonly_cast((void *)0, 0) : NULL)
+#define SET_AT(memory, addr)							\
+	({									\
+		void *at_;							\
+		asm("%0 = %1\n\t%0 += %2" : "=&r"(at_) : "r"(memory), "r"(addr));	\
+		at_;								\
+	})
+
+always_inline __u64 set8(const int how, void *memory, __u64 addr, __u32 offset)
 {
 	__u64 v = 0;
 
-	if (frozen.peek == SHUNT_PEEK_CAST)
-		return *(__u64 *)bpf_rdonly_cast((void *)addr, 0);
-	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	if (how == SHUNT_PEEK_CAST)
+		return *(volatile __u64 *)(SET_AT(memory, addr) + offset);
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr + offset);
 	return v;
 }
 
-always_inline __u32 set4(__u64 addr)
+always_inline __u32 set4(const int how, void *memory, __u64 addr, __u32 offset)
 {
 	__u32 v = 0;
 
-	if (frozen.peek == SHUNT_PEEK_CAST)
-		return *(__u32 *)bpf_rdonly_cast((void *)addr, 0);
-	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr);
+	if (how == SHUNT_PEEK_CAST)
+		return *(volatile __u32 *)(SET_AT(memory, addr) + offset);
+	bpf_probe_read_kernel(&v, sizeof(v), (void *)addr + offset);
 	return v;
 }
 
-/* A byte, which is never the last of its structure: three more can be read. */
-always_inline __u32 set1(__u64 addr)
-{
-	return set4(addr) & 0xff;
-}
+/* A function for each way to read. */
+#define SET_STEP(step, params, ...)										\
+	static __attribute__((noinline)) int step##_cast params { return step(SHUNT_PEEK_CAST, __VA_ARGS__); }	\
+	static __attribute__((noinline)) int step##_probe params { return step(SHUNT_PEEK_PROBE, __VA_ARGS__); }
+#define SET_DO(step, ...) (frozen.peek == SHUNT_PEEK_CAST ? step##_cast(__VA_ARGS__) : step##_probe(__VA_ARGS__))
+
+/* A member of the lookup, read anew wherever it is asked for: the stack has no room for copies of all of them. */
+#define S(member) (*(volatile typeof(s->member) *)&s->member)
 
 /* A member of four bytes; of two shorter ones in a word the first is the lower half. */
 #define SET_KIND(w, member) rule4((w)->set.kind + offsetof(struct shunt_set_kind, member))
-#define SET_BIAS(w) (SET_KIND(w, mask_bits) >> 16)
 
 #define ROL(x, n) ((x) << (n) | (x) >> (32 - (n)))
 
-/* jhash2() of the key, include/linux/jhash.h. */
-always_inline __u32 set_hash(struct set_walk *s)
-{
-	__u32 words = (s->flags & SET_SIX ? 4 : 1) + (s->flags & SET_TAILED ? 1 : 0);
-	__u32 a = 0xdeadbeef + (words << 2) + s->initval, b = a, c = a;
+/* What comes behind is read behind it. */
+#define SET_KEEP(a, b, c) asm volatile("" : "+r"(a), "+r"(b), "+r"(c))
 
-	if (s->flags & SET_SIX) {
-		a += s->addr[0];
-		b += s->addr[1];
-		c += s->addr[2];
-		a -= c; a ^= ROL(c, 4); c += b;
-		b -= a; b ^= ROL(a, 6); a += c;
-		c -= b; c ^= ROL(b, 8); b += a;
-		a -= c; a ^= ROL(c, 16); c += b;
-		b -= a; b ^= ROL(a, 19); a += c;
-		c -= b; c ^= ROL(b, 4); b += a;
-		a += s->addr[3];
-	} else {
-		a += s->addr[0];
+#define SET_MIX(a, b, c)				\
+	do {						\
+		a -= c; a ^= ROL(c, 4); c += b;		\
+		b -= a; b ^= ROL(a, 6); a += c;		\
+		c -= b; c ^= ROL(b, 8); b += a;		\
+		a -= c; a ^= ROL(c, 16); c += b;	\
+		b -= a; b ^= ROL(a, 19); a += c;	\
+		c -= b; c ^= ROL(b, 4); b += a;		\
+		SET_KEEP(a, b, c);			\
+	} while (0)
+
+/* Where a key has its last word, that of the ports and the prefix length. */
+#define KEY_LAST(key) ((key) == (KEY_SIX | KEY_TWO) ? 8 : (key) == KEY_SIX ? 4 : (key) == KEY_TWO ? 2 : 1)
+
+/* jhash2(), include/linux/jhash.h; where there is no last word, it is 0. */
+always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int key)
+{
+	__u32 a = seed, b = seed, c = seed;
+
+	if (key & KEY_SIX) {
+		a += words[0];
+		b += words[1];
+		c += words[2];
+		SET_MIX(a, b, c);
+		words += 3;
 	}
-	if (s->flags & SET_TAILED)
-		b += s->tail;
+	if (key == (KEY_SIX | KEY_TWO)) {
+		a += words[0];
+		b += words[1];
+		c += words[2];
+		SET_MIX(a, b, c);
+		words += 3;
+	}
+	a += words[0];
+	b += words[1];
+	if (key & KEY_TWO)
+		c += words[2];
 	c ^= b; c -= ROL(b, 14);
 	a ^= c; a -= ROL(c, 11);
 	b ^= a; b -= ROL(a, 25);
@@ -103,111 +139,23 @@ always_inline __u32 set_hash(struct set_walk *s)
 	a ^= c; a -= ROL(c, 4);
 	b ^= a; b -= ROL(a, 14);
 	c ^= b; c -= ROL(b, 24);
+	SET_KEEP(a, b, c);
 	return c;
 }
 
-/* ip_set_timeout_expired(): 0 stands for never. */
-always_inline int set_expired(__u64 addr)
+/* Has the end passed that stands there? ip_set_timeout_expired(): 0 stands for never. */
+always_inline int set_expired(const int how, void *memory, struct set_walk *s, __u64 addr)
 {
-	__u64 end = set8(addr);
+	__u64 end = set8(how, memory, addr, 0);
 
-	return end && (__s64)(end - bpf_jiffies64()) < 0;
+	return end && (__s64)(end - s->now) < 0;
 }
 
 /* The first bits of a word of an address of which that many count. */
 always_inline __be32 set_prefix_word(__u32 bits, __u32 word)
 {
 	bits = bits > word * 32 ? bits - word * 32 : 0;
-	return bits >= 32 ? ~0U : bpf_htonl((__u32)~(0xffffffffU >> bits));
-}
-
-always_inline void set_cut(struct set_walk *s, __u32 bits)
-{
-	s->addr[0] = s->whole[0] & set_prefix_word(bits, 0);
-	if (s->flags & SET_SIX) {
-		s->addr[1] = s->whole[1] & set_prefix_word(bits, 1);
-		s->addr[2] = s->whole[2] & set_prefix_word(bits, 2);
-		s->addr[3] = s->whole[3] & set_prefix_word(bits, 3);
-	}
-}
-
-/* Where the key has to be: its bucket, by mtype_test(). */
-static __attribute__((noinline)) int set_bucket(struct rule_walk *w)
-{
-	struct set_walk *s = &w->set;
-	__u32 pos;
-
-	if (s->flags & SET_NETS) {	/* one of the prefix lengths in the set, longest first: mtype_test_cidrs() */
-		__u32 bits;
-
-		if (s->length >= SET_KIND(w, lengths))
-			return SET_OUT;
-		bits = set1(s->data + SET_KIND(w, nets) + (__u64)s->length * SET_KIND(w, net_size));
-		if (!bits)
-			return SET_OUT;
-		s->length++;
-		bits--;
-		set_cut(s, bits);
-		s->tail = s->service | (bits - SET_BIAS(w)) << 24;
-	}
-	s->bucket = set8(s->buckets + 8 * (__u64)(set_hash(s) & s->size));
-	s->used = 0;
-	if (s->bucket) {
-		s->used = set8(s->bucket + frozen.sets.used);
-		pos = set1(s->bucket + frozen.sets.pos);
-		if (pos < SET_SLOTS)
-			s->used &= (1ULL << (pos & 63)) - 1;
-	}
-	s->state = SET_IN_BUCKET;
-	return SET_MORE;
-}
-
-/* Is the key in the next slot that is used? An element that has expired is not there. SET_EXCEPT: it says `nomatch`. */
-always_inline int set_slot(struct rule_walk *w)
-{
-	struct set_walk *s = &w->set;
-	__u64 at = s->bucket + frozen.sets.value + lowest_bit(s->used) * (__u64)s->dsize, last = at;
-	__u32 tail = 0, nomatch;
-
-	s->used &= s->used - 1;
-	if (set4(at) != s->addr[0])
-		return SET_OUT;
-	if (s->flags & SET_SIX) {
-		if (set4(at + 4) != s->addr[1] || set4(at + 8) != s->addr[2] || set4(at + 12) != s->addr[3])
-			return SET_OUT;
-		last += 12;
-	}
-	nomatch = SET_KIND(w, nomatch);
-	if (s->flags & SET_TAILED) {
-		tail = set4(last + 4);
-		if ((tail & ~nomatch) != s->tail)
-			return SET_OUT;
-	}
-	if ((s->flags & SET_EXPIRES) && set_expired(at + s->timeout))
-		return SET_OUT;
-	return tail & nomatch ? SET_EXCEPT : SET_IN;
-}
-
-/* Some slots of the bucket; then, where there are more prefix lengths, it is their turn. */
-static __attribute__((noinline)) int set_slots(struct rule_walk *w)
-{
-	struct set_walk *s = &w->set;
-
-	for (int i = 0; i < 4; i++) {
-		int answer;
-
-		if (!s->used)
-			break;
-		answer = set_slot(w);
-		if (answer != SET_OUT)
-			return answer;
-	}
-	if (s->used)
-		return SET_MORE;
-	if (!(s->flags & SET_NETS))
-		return SET_OUT;
-	s->state = SET_KEYED;
-	return SET_MORE;
+	return bits >= 32 ? ~0U : bpf_htonl((__u32)(0xffffffff00000000ULL >> bits));
 }
 
 /* What a packet's port is for ipset, and its protocol, as they lie in an element; ip_set_getport.c. */
@@ -229,95 +177,34 @@ always_inline __u32 set_service(struct rule_walk *w, int src)
 	return bpf_htons(port) | proto << 16;
 }
 
-always_inline void set_address(struct rule_walk *w, int src)
+always_inline void set_address(struct rule_walk *w, __be32 *addr, int src, __u32 six)
 {
-	struct set_walk *s = &w->set;
-
-	if (s->flags & SET_SIX) {
+	if (six) {
 		__u64 hi = src ? w->src[0] : w->dst[0], lo = src ? w->src[1] : w->dst[1];
 
-		s->whole[0] = bpf_htonl(hi >> 32);
-		s->whole[1] = bpf_htonl(hi);
-		s->whole[2] = bpf_htonl(lo >> 32);
-		s->whole[3] = bpf_htonl(lo);
+		addr[0] = bpf_htonl(hi >> 32);
+		addr[1] = bpf_htonl(hi);
+		addr[2] = bpf_htonl(lo >> 32);
+		addr[3] = bpf_htonl(lo);
 	} else {
-		s->whole[0] = bpf_htonl(src ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST]);
+		addr[0] = bpf_htonl(src ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST]);
 	}
 }
 
 /* hash:ip and hash:ip,port can cut addresses to a network. A network of zeros is Linux's: what it says of that differs between families and versions. */
-always_inline int set_mask(struct rule_walk *w, __u32 offset)
+always_inline int set_mask(const int how, void *memory, struct rule_walk *w, __u32 offset)
 {
 	struct set_walk *s = &w->set;
-	__u64 at = s->data + offset;
+	int by_bits = (SET_KIND(w, mask_bits) & 0xffff) != 0;
+	__u32 bits = by_bits ? set4(how, memory, s->data, offset) & 0xff : 0, any;
 
-	if (SET_KIND(w, mask_bits) & 0xffff) {
-		set_cut(s, set1(at));
-	} else {
-		s->addr[0] = s->whole[0] & set4(at);
-		if (s->flags & SET_SIX) {
-			s->addr[1] = s->whole[1] & set4(at + 4);
-			s->addr[2] = s->whole[2] & set4(at + 8);
-			s->addr[3] = s->whole[3] & set4(at + 12);
-		}
+	any = s->key[0] &= by_bits ? set_prefix_word(bits, 0) : set4(how, memory, s->data, offset);
+	if (s->flags & SET_SIX) {
+		any |= s->key[1] &= by_bits ? set_prefix_word(bits, 1) : set4(how, memory, s->data, offset + 4);
+		any |= s->key[2] &= by_bits ? set_prefix_word(bits, 2) : set4(how, memory, s->data, offset + 8);
+		any |= s->key[3] &= by_bits ? set_prefix_word(bits, 3) : set4(how, memory, s->data, offset + 12);
 	}
-	return s->addr[0] || ((s->flags & SET_SIX) && (s->addr[1] || s->addr[2] || s->addr[3]));
-}
-
-always_inline int set_by_hash(struct rule_walk *w)
-{
-	struct set_walk *s = &w->set;
-	__u64 table = set8(s->data + SET_KIND(w, table));
-	__u32 bits = set1(table + frozen.sets.bits), offset;
-
-	if (!table || bits > 31)
-		return SET_UNKNOWN;
-	s->buckets = table + frozen.sets.bucket;
-	s->size = (1U << (bits & 31)) - 1;
-	s->initval = set4(s->data + SET_KIND(w, first));
-	s->tail = s->service;
-	s->length = 0;
-	s->state = SET_KEYED;
-	if (s->flags & SET_NETS)
-		return SET_MORE;
-	offset = SET_KIND(w, mask);
-	set_cut(s, 128);
-	return offset && !set_mask(w, offset) ? SET_UNKNOWN : SET_MORE;
-}
-
-/* The bit of a value, bitmap_*_do_test() and mtype_test() of ip_set_bitmap_gen.h. */
-always_inline int set_bit_of(struct set_walk *s, __u32 id, __u64 bits, __u32 extensions)
-{
-	if (!(set8(bits + (__u64)(id >> 6) * 8) >> (id & 63) & 1))
-		return SET_OUT;
-	if ((s->flags & SET_EXPIRES) && set_expired(s->data + extensions + (__u64)id * s->dsize + s->timeout))
-		return SET_OUT;
-	return SET_IN;
-}
-
-always_inline int set_by_address(struct rule_walk *w, int src)
-{
-	struct set_walk *s = &w->set;
-	__u32 ip = src ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST];
-	__u32 first = set4(s->data + SET_KIND(w, first)), hosts = set4(s->data + SET_KIND(w, hosts));
-
-	if (ip < first || ip > set4(s->data + SET_KIND(w, last)))
-		return SET_OUT;
-	ip &= bpf_ntohl(set_prefix_word(set1(s->data + SET_KIND(w, mask)), 0));
-	return hosts ? set_bit_of(s, (ip - first) / hosts, set8(s->data + SET_KIND(w, table)), SET_KIND(w, extensions)) : SET_UNKNOWN;
-}
-
-always_inline int set_by_port(struct rule_walk *w, int src)
-{
-	struct set_walk *s = &w->set;
-	__u32 proto = w->value[SHUNT_V_PROTO], port = src ? w->value[SHUNT_V_SPORT] : w->value[SHUNT_V_DPORT];
-	__u32 first = set4(s->data + SET_KIND(w, first)) & 0xffff;
-
-	if (proto != PROTO_TCP && proto != PROTO_UDP)
-		return SET_OUT;
-	if (port < first || port > (set4(s->data + SET_KIND(w, last)) & 0xffff))
-		return SET_OUT;
-	return set_bit_of(s, port - first, set8(s->data + SET_KIND(w, table)), SET_KIND(w, extensions));
+	return any != 0;
 }
 
 /* What is asked: the set's index, from bit 16 the directions (1: source), from bit 20 their number, from bit 24 the place of the expected kind. */
@@ -327,23 +214,28 @@ always_inline int set_by_port(struct rule_walk *w, int src)
 #define SET_EXPECTED(ask)	((ask) >> 24)
 
 /* Find the set with that index, and how sets of its type and family are asked: in most cases as the rule expects. */
-static __attribute__((noinline)) int set_find(struct rule_walk *w, __u32 ask, __u32 kinds)
+always_inline int set_find(const int how, struct rule_walk *w, __u32 ask, __u32 kinds)
 {
 	struct set_walk *s = &w->set;
-	__u64 name;
+	void *memory = SET_MEMORY(how);
+	__u64 set = set8(how, memory, set8(how, memory, frozen.sets.inst, frozen.sets.list) + 8 * (__u64)s->index, 0), type;
+	__u64 name0, name8;
+	__u32 word;
 
-	s->set = set8(set8(frozen.sets.inst + frozen.sets.list) + 8 * (__u64)s->index);
-	if (!frozen.sets.inst || !s->set)
+	if (!frozen.sets.inst || !set)
 		return SET_UNKNOWN;
-	name = set8(s->set + frozen.sets.type) + frozen.sets.type_name;
-	s->name[0] = set8(name);
-	s->name[1] = set8(name + 8);
-	s->family = set1(s->set + frozen.sets.family);
+	s->set = set;
+	type = set8(how, memory, set, frozen.sets.type);
+	name0 = set8(how, memory, type, frozen.sets.type_name);
+	name8 = set8(how, memory, type, frozen.sets.type_name + 8);
+	word = set4(how, memory, set, frozen.sets.family);
+	s->family = word & 0xff;
+	s->extensions = word >> ((frozen.sets.extensions - frozen.sets.family) * 8 & 24) & 0xff;	/* in the same word */
 	kinds += w->base;
 	s->kind = kinds + SET_EXPECTED(ask) * sizeof(struct shunt_set_kind);
 	for (int i = 0; i < SET_KINDS; i++) {
 		s->traits = rule4(s->kind + offsetof(struct shunt_set_kind, family));
-		if (rule8(s->kind) == s->name[0] && rule8(s->kind + 8) == s->name[1] && (s->traits & 0xff) == s->family)
+		if (rule8(s->kind) == name0 && rule8(s->kind + 8) == name8 && (s->traits & 0xff) == s->family)
 			return SET_MORE;
 		s->kind = kinds + i * sizeof(struct shunt_set_kind);
 		if (!rule8(s->kind))
@@ -352,48 +244,242 @@ static __attribute__((noinline)) int set_find(struct rule_walk *w, __u32 ask, __
 	return SET_UNKNOWN;
 }
 
-/* Open it, as ip_set_test() does. */
-static __attribute__((noinline)) int set_open(struct rule_walk *w, __u32 ask)
+/* Open it, as ip_set_test() does; with a hash, take what to look for in it. */
+always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
 {
 	struct set_walk *s = &w->set;
-	__u32 six = w->have >> SHUNT_V_FLOW & 1, extensions;
+	void *memory = SET_MEMORY(how);
+	__u32 six = w->have >> SHUNT_V_FLOW & 1, traits = s->traits, bits, words, offset;
+	__u64 table;
 
-	if ((s->family && s->family != (six ? AF_INET6 : AF_INET)) || (s->traits >> 16 & 0xff) > SET_DIRECTIONS(ask))
+	if ((s->family && s->family != (six ? AF_INET6 : AF_INET)) || (traits >> 16 & 0xff) > SET_DIRECTIONS(ask))
 		return SET_OUT;
-	extensions = set1(s->set + frozen.sets.extensions);
-	s->data = set8(s->set + frozen.sets.data);
-	if (!s->data || (extensions & SET_COUNTER))
+	s->data = set8(how, memory, s->set, frozen.sets.data);
+	if (!s->data || (s->extensions & SET_COUNTER))
 		return SET_UNKNOWN;
-	s->dsize = set4(s->set + frozen.sets.dsize);
-	s->timeout = set4(s->set + frozen.sets.timeout);
-	s->flags = (six ? SET_SIX : 0) | (extensions & SET_TIMEOUT ? SET_EXPIRES : 0);
+	s->dsize = set4(how, memory, s->set, frozen.sets.dsize);
+	s->flags = six ? SET_SIX : 0;
+	if (s->extensions & SET_TIMEOUT) {
+		s->flags |= SET_EXPIRES;
+		s->timeout = set4(how, memory, s->set, frozen.sets.timeout);
+		s->now = bpf_jiffies64();
+	}
 	s->state = SET_OPENED;
+	if ((traits >> 8 & 0xff) != SHUNT_SET_HASH)
+		return SET_MORE;
+	table = set8(how, memory, s->data, SET_KIND(w, table));
+	bits = set4(how, memory, table, frozen.sets.bits) & 0xff;	/* never the last byte of its structure: three more can be read */
+	if (!table || bits > 31)
+		return SET_UNKNOWN;
+	s->buckets = table + frozen.sets.bucket;
+	s->size = (1U << (bits & 31)) - 1;
+	s->seed = 0xdeadbeef + set4(how, memory, s->data, SET_KIND(w, first));
+	s->lengths = 1;
+	s->nomatch = 0;
+	s->state = SET_KEYED;
+	words = six ? 4 : 1;
+	s->tail = 0;
+	set_address(w, s->key, SET_SRC(ask, 0), six);
+	if (SET_KIND(w, two)) {
+		s->flags |= SET_TWO;
+		set_address(w, s->key + words, SET_SRC(ask, 2), six);
+		words *= 2;
+	}
+	if (traits >> 24) {
+		s->flags |= SET_TAILED;
+		s->tail = set_service(w, SET_SRC(ask, 1));
+	}
+	if (SET_KIND(w, lengths)) {
+		s->flags |= SET_TAILED | SET_NETS;
+		s->lengths = SET_KIND(w, lengths);
+		s->net = s->data + SET_KIND(w, nets);
+		s->net_size = SET_KIND(w, net_size);
+		s->bias = SET_KIND(w, mask_bits) >> 16;
+		s->shift = SET_KIND(w, shift);
+		s->nomatch = SET_KIND(w, nomatch);
+		if (s->shift < 24)	/* the protocol comes behind the prefix length, not before it */
+			s->tail = (s->tail & 0xffff) | (s->tail & 0xff0000) << 8;
+	} else {
+		offset = SET_KIND(w, mask);
+		if (offset && !set_mask(how, memory, w, offset))
+			return SET_UNKNOWN;
+	}
+	s->key[words & 15] = S(tail);
+	s->seed += (words + (s->flags & SET_TAILED ? 1 : 0)) << 2;
 	return SET_MORE;
 }
 
-/* What to look for in it. */
-static __attribute__((noinline)) int set_key(struct rule_walk *w, __u32 ask)
+/*
+ * Where the key has to be: the buckets of the next prefix lengths in the set, longest first, as mtype_test_cidrs() has them, or the one bucket of
+ * mtype_test(). All of them are found before any is looked into, so that the CPU waits for their memory once and not once for each.
+ */
+always_inline int set_try(const int how, struct rule_walk *w, const int key)
 {
 	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
+	__u32 n;
+
+	for (n = 0; n < SET_TRIES; n++) {
+		struct set_try *t = &s->tries[n];
+		volatile __u32 *words;
+		__u32 hash;
+
+		asm volatile("" : "+r"(t));	/* one pointer, not one for each member */
+		words = t->key;
+		if (!S(lengths))
+			break;
+		S(lengths)--;
+		_Pragma("clang loop unroll(full)")
+		for (int i = 0; i <= KEY_LAST(key); i++)
+			words[i] = S(key[i]);
+		if (S(flags) & SET_NETS) {
+			__u32 bits = set4(how, memory, S(net), 0) & 0xff;
+
+			if (!bits) {
+				S(lengths) = 0;
+				break;
+			}
+			S(net) += S(net_size);
+			bits--;
+			_Pragma("clang loop unroll(full)")
+			for (int i = 0; i < (key & KEY_SIX ? 4 : 1); i++)	/* the address before the last word */
+				words[KEY_LAST(key) - (key & KEY_SIX ? 4 : 1) + i] &= set_prefix_word(bits, i);
+			words[KEY_LAST(key)] |= (bits - S(bias)) << (S(shift) & 31);
+		}
+		hash = set_hash(S(seed), words, key);
+		t->bucket = set8(how, memory, S(buckets) + 8 * (__u64)(hash & S(size)), 0);
+	}
+	s->n = n;
+	s->turn = 0;
+	s->state = SET_TRIED;
+	for (int i = 0; i < SET_TRIES; i++) {
+		struct set_try *t = &s->tries[i];
+
+		if (i >= S(n))
+			break;
+		t->used = set8(how, memory, t->bucket, frozen.sets.used);	/* 0 where there is no bucket */
+		t->bucket += frozen.sets.value;
+	}
+	return SET_MORE;
+}
+
+/* The element there begins like the key. Is it that? One that has expired is not there. SET_EXCEPT: it says `nomatch`. */
+always_inline int set_element(const int how, void *memory, struct set_walk *s, struct set_try *t, __u64 at, __u64 begin, const int key)
+{
+	__u32 last = begin >> 32;
+
+	_Pragma("clang loop unroll(full)")
+	for (int i = 2; i < KEY_LAST(key); i += 2)
+		if (set8(how, memory, at, 4 * i) != *(volatile __u64 *)&t->key[i])
+			return SET_OUT;
+	if (key) {
+		last = S(flags) & SET_TAILED ? set4(how, memory, at, 4 * KEY_LAST(key)) : 0;
+		if ((last & ~S(nomatch)) != *(volatile __u32 *)&t->key[KEY_LAST(key)])
+			return SET_OUT;
+	}
+	if ((S(flags) & SET_EXPIRES) && set_expired(how, memory, s, at + S(timeout)))
+		return SET_OUT;
+	return last & S(nomatch) ? SET_EXCEPT : SET_IN;
+}
+
+/*
+ * Is the key in one of the buckets? Four slots at a time, whether they are used or not: memory behind a bucket's end can be read too, and that costs
+ * less than a loop of which nobody can foresee the end. But not where each read is a call.
+ */
+#define SET_AT_ONCE(how) ((how) == SHUNT_PEEK_CAST ? 4 : 1)
+
+always_inline int set_match(const int how, struct rule_walk *w, const int key)
+{
+	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
+
+	s->first = key ? ~0ULL : ~((__u64)s->nomatch << 32);
+	for (int i = 0; i < 4 * SET_TRIES / SET_AT_ONCE(how); i++) {
+		struct set_try *t = &s->tries[S(turn) & (SET_TRIES - 1)];
+		__u64 at, used;
+
+		if (S(turn) >= S(n)) {
+			s->state = SET_KEYED;
+			return S(lengths) ? SET_MORE : SET_OUT;
+		}
+		at = t->bucket;
+		used = t->used;
+		_Pragma("clang loop unroll(disable)")
+		for (int j = 0; j < SET_AT_ONCE(how); j++) {
+			if (how == SHUNT_PEEK_CAST || (used & 1)) {
+				__u64 begin = key || (S(flags) & SET_TAILED) ? set8(how, memory, at, 0) : set4(how, memory, at, 0);
+
+				if ((begin & S(first)) == *(volatile __u64 *)t->key && (used & 1)) {
+					int answer = set_element(how, memory, s, t, at, begin, key);
+
+					if (answer != SET_OUT)
+						return answer;
+				}
+			}
+			used >>= 1;
+			at += S(dsize);
+		}
+		t->used = used;
+		t->bucket = at;
+		if (!used)
+			S(turn)++;
+	}
+	return SET_MORE;
+}
+
+/* The bit of a value, bitmap_*_do_test() and mtype_test() of ip_set_bitmap_gen.h. */
+always_inline int set_bit_of(const int how, void *memory, struct set_walk *s, __u32 id, __u64 bits, __u32 extensions)
+{
+	if (!(set8(how, memory, bits + (__u64)(id >> 6) * 8, 0) >> (id & 63) & 1))
+		return SET_OUT;
+	if ((s->flags & SET_EXPIRES) && set_expired(how, memory, s, s->data + extensions + (__u64)id * s->dsize + s->timeout))
+		return SET_OUT;
+	return SET_IN;
+}
+
+always_inline int set_by_address(const int how, void *memory, struct rule_walk *w, int src)
+{
+	struct set_walk *s = &w->set;
+	__u32 ip = src ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST];
+	__u32 first = set4(how, memory, s->data, SET_KIND(w, first)), hosts = set4(how, memory, s->data, SET_KIND(w, hosts));
+
+	if (ip < first || ip > set4(how, memory, s->data, SET_KIND(w, last)))
+		return SET_OUT;
+	ip &= bpf_ntohl(set_prefix_word(set4(how, memory, s->data, SET_KIND(w, mask)) & 0xff, 0));
+	if (!hosts)
+		return SET_UNKNOWN;
+	return set_bit_of(how, memory, s, (ip - first) / hosts, set8(how, memory, s->data, SET_KIND(w, table)), SET_KIND(w, extensions));
+}
+
+always_inline int set_by_port(const int how, void *memory, struct rule_walk *w, int src)
+{
+	struct set_walk *s = &w->set;
+	__u32 proto = w->value[SHUNT_V_PROTO], port = src ? w->value[SHUNT_V_SPORT] : w->value[SHUNT_V_DPORT];
+	__u32 first = set4(how, memory, s->data, SET_KIND(w, first)) & 0xffff;
+
+	if (proto != PROTO_TCP && proto != PROTO_UDP)
+		return SET_OUT;
+	if (port < first || port > (set4(how, memory, s->data, SET_KIND(w, last)) & 0xffff))
+		return SET_OUT;
+	return set_bit_of(how, memory, s, port - first, set8(how, memory, s->data, SET_KIND(w, table)), SET_KIND(w, extensions));
+}
+
+/* Sets that are no hashes. */
+always_inline int set_other(const int how, struct rule_walk *w, __u32 ask)
+{
+	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
 
 	switch (s->traits >> 8 & 0xff) {
-	case SHUNT_SET_HASH:
-		s->service = s->traits >> 24 ? set_service(w, SET_SRC(ask, 1)) : 0;
-		if (SET_KIND(w, lengths))
-			s->flags |= SET_TAILED | SET_NETS;
-		if (s->traits >> 24)
-			s->flags |= SET_TAILED;
-		set_address(w, SET_SRC(ask, 0));
-		return set_by_hash(w);
 	case SHUNT_SET_BITMAP_IP:
-		return set_by_address(w, SET_SRC(ask, 0));
+		return set_by_address(how, memory, w, SET_SRC(ask, 0));
 	case SHUNT_SET_BITMAP_PORT:
-		return set_by_port(w, SET_SRC(ask, 0));
+		return set_by_port(how, memory, w, SET_SRC(ask, 0));
 	case SHUNT_SET_LIST:
 		if (s->head)
 			return SET_UNKNOWN;	/* the kernel has no lists in lists */
 		s->head = s->data + SET_KIND(w, table);
-		s->next = set8(s->head);
+		s->next = set8(how, memory, s->head, 0);
 		s->ends = s->flags & SET_EXPIRES;
 		s->end = s->timeout;
 		s->state = SET_IN_LIST;
@@ -403,9 +489,10 @@ static __attribute__((noinline)) int set_key(struct rule_walk *w, __u32 ask)
 }
 
 /* The next member of a list, list_set_ktest(). */
-static __attribute__((noinline)) int set_member(struct rule_walk *w)
+always_inline int set_member(const int how, struct rule_walk *w)
 {
 	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
 	__u64 link = s->next, member = link - frozen.sets.member;
 
 	if (!link)
@@ -414,12 +501,29 @@ static __attribute__((noinline)) int set_member(struct rule_walk *w)
 		s->head = 0;
 		return SET_OUT;
 	}
-	s->next = set8(link);
-	s->index = set4(member + frozen.sets.member_id) & 0xffff;
-	if (!s->ends || !set_expired(member + s->end))
+	s->next = set8(how, memory, link, 0);
+	s->index = set4(how, memory, member, frozen.sets.member_id) & 0xffff;
+	if (!s->ends || !set_expired(how, memory, s, member + s->end))
 		s->state = SET_NEW;
 	return SET_MORE;
 }
+
+SET_STEP(set_find, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
+SET_STEP(set_open, (struct rule_walk *w, __u32 ask), w, ask)
+SET_STEP(set_other, (struct rule_walk *w, __u32 ask), w, ask)
+SET_STEP(set_member, (struct rule_walk *w), w)
+
+#define SET_KEYS(x) x(4, 0) x(6, KEY_SIX) x(44, KEY_TWO) x(66, KEY_SIX | KEY_TWO)
+#define SET_FOR_KEY(name, key)												\
+	always_inline int set_try##name(const int how, struct rule_walk *w) { return set_try(how, w, key); }		\
+	always_inline int set_match##name(const int how, struct rule_walk *w) { return set_match(how, w, key); }	\
+	SET_STEP(set_try##name, (struct rule_walk *w), w)								\
+	SET_STEP(set_match##name, (struct rule_walk *w), w)
+SET_KEYS(SET_FOR_KEY)
+
+#define SET_BY_KEY(step, w)								\
+	((w)->set.flags & SET_TWO ? (w)->set.flags & SET_SIX ? SET_DO(step##66, w) : SET_DO(step##44, w)	\
+				  : (w)->set.flags & SET_SIX ? SET_DO(step##6, w) : SET_DO(step##4, w))
 
 /* Is the packet in the set that a rule asks? SET_MORE: ask again. */
 always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
@@ -428,20 +532,20 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
 	int answer = SET_MORE;
 
 	if (s->state == SET_IN_LIST)
-		answer = set_member(w);
+		answer = SET_DO(set_member, w);
 	else if (!s->head)
 		s->index = SET_INDEX(ask);
 	if (answer == SET_MORE && s->state == SET_NEW) {
-		answer = set_find(w, ask, kinds);
+		answer = SET_DO(set_find, w, ask, kinds);
 		if (answer == SET_MORE)
-			answer = set_open(w, ask);
+			answer = SET_DO(set_open, w, ask);
 	}
 	if (answer == SET_MORE && s->state == SET_OPENED)
-		answer = set_key(w, ask);
+		answer = SET_DO(set_other, w, ask);
 	if (answer == SET_MORE && s->state == SET_KEYED)
-		answer = set_bucket(w);
-	if (answer == SET_MORE && s->state == SET_IN_BUCKET)
-		answer = set_slots(w);
+		answer = SET_BY_KEY(set_try, w);
+	if (answer == SET_MORE && s->state == SET_TRIED)
+		answer = SET_BY_KEY(set_match, w);
 	if ((answer == SET_OUT || answer == SET_EXCEPT) && s->head) {
 		s->state = SET_IN_LIST;
 		return SET_MORE;

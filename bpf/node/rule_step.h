@@ -23,30 +23,41 @@ enum rule_verdict { RULE_ACCEPT = 1, RULE_DROP, RULE_SLOW, RULE_LONG, RULE_DECID
 /* The images; the daemon makes the map as large as need be, and maps it. The first 64 bytes are a table for lowest_bit(). */
 volatile __u8 rule_data[64] SEC(".data.rules");
 
+#define SET_TRIES	8	/* buckets of an ipset that are looked at together; a power of two */
+
+/* One bucket that may have the key. */
+struct set_try {
+	__u64 bucket;		/* its first slot that was not looked at yet */
+	__u64 used;		/* a bit for each slot from there on */
+	__u32 key[10];		/* what it holds, as it lies in an element; 0 where the key is shorter */
+};
+
 /* A lookup in an ipset, see ipset.h. */
 struct set_walk {
 	__u32 state;		/* enum set_state */
 	__u32 index;		/* of the set */
 	__u32 traits;		/* of its kind: family, method, dimensions, port */
-	__u32 length;		/* which of the prefix lengths comes next */
-	__u64 bucket, used;	/* and which of its slots are still to be looked at */
+	__u32 family, extensions;	/* its own */
+	__u32 flags;		/* SET_* */
 	__u64 next, head;	/* of a list of sets: links of the member that has its turn, and the list's own; 0 outside of lists */
-	__u32 ends, end;	/* 1: members of the list expire; where their end stands */
+	__u32 ends, end;	/* not 0: members of the list expire; where their end stands */
 	__u64 set;		/* struct ip_set */
-	__u64 name[2];		/* of its type */
-	__u32 family;
 	__u64 data;		/* of the set */
 	__u64 buckets;		/* of the hash table */
+	__u64 now;		/* jiffies, if elements expire */
+	__u64 net;		/* where the next of its prefix lengths stands */
+	__u32 lengths;		/* how many there can still be; 1 with a hash that has none */
 	__u32 size;		/* of the hash table, less one */
-	__u32 initval;
+	__u32 seed;		/* of the hash */
 	__u32 dsize;		/* of an element */
 	__u32 timeout;		/* where in an element its end stands, if elements expire */
 	__u32 kind;		/* struct shunt_set_kind in `.data.rules` */
-	__u32 flags;		/* SET_* */
-	__be32 whole[4];	/* the address that is asked for */
-	__be32 addr[4];		/* that as it is looked up */
-	__u32 service;		/* protocol and port in a key's last word */
-	__u32 tail;		/* a key's last word */
+	__u32 key[16];		/* addresses and behind them protocol and port, as they lie in an element */
+	__u32 tail;		/* protocol and port */
+	__u64 first;		/* the bits of an element's first eight bytes that are part of the key */
+	__u32 net_size, bias, shift, nomatch;	/* of its kind */
+	__u32 n, turn;		/* tries, and which of them is looked at */
+	struct set_try tries[SET_TRIES];
 };
 
 /*

@@ -124,10 +124,10 @@ type GuardShuntConfig struct {
 		Bits       uint16
 		Bucket     uint16
 		Used       uint16
-		Pos        uint16
 		Value      uint16
 		Member     uint16
 		MemberId   uint16
+		Pad        uint16
 	}
 	Bridges struct {
 		_            structs.HostLayout
@@ -426,6 +426,8 @@ type GuardShuntSetKind struct {
 	Last       uint32
 	Hosts      uint32
 	Extensions uint32
+	Two        uint32
+	Shift      uint32
 }
 
 type GuardShuntSetMethod uint32
@@ -452,10 +454,10 @@ type GuardShuntSets struct {
 	Bits       uint16
 	Bucket     uint16
 	Used       uint16
-	Pos        uint16
 	Value      uint16
 	Member     uint16
 	MemberId   uint16
+	Pad        uint16
 }
 
 type GuardShuntSetsQuery struct {

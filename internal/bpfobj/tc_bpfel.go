@@ -46,33 +46,44 @@ type TCRuleWalk struct {
 	Place   uint32
 	_       [4]byte
 	Set     struct {
-		_       structs.HostLayout
-		State   uint32
-		Index   uint32
-		Traits  uint32
-		Length  uint32
-		Bucket  uint64
-		Used    uint64
-		Next    uint64
-		Head    uint64
-		Ends    uint32
-		End     uint32
-		Set     uint64
-		Name    [2]uint64
-		Family  uint32
-		_       [4]byte
-		Data    uint64
-		Buckets uint64
-		Size    uint32
-		Initval uint32
-		Dsize   uint32
-		Timeout uint32
-		Kind    uint32
-		Flags   uint32
-		Whole   [4]uint32
-		Addr    [4]uint32
-		Service uint32
-		Tail    uint32
+		_          structs.HostLayout
+		State      uint32
+		Index      uint32
+		Traits     uint32
+		Family     uint32
+		Extensions uint32
+		Flags      uint32
+		Next       uint64
+		Head       uint64
+		Ends       uint32
+		End        uint32
+		Set        uint64
+		Data       uint64
+		Buckets    uint64
+		Now        uint64
+		Net        uint64
+		Lengths    uint32
+		Size       uint32
+		Seed       uint32
+		Dsize      uint32
+		Timeout    uint32
+		Kind       uint32
+		Key        [16]uint32
+		Tail       uint32
+		_          [4]byte
+		First      uint64
+		NetSize    uint32
+		Bias       uint32
+		Shift      uint32
+		Nomatch    uint32
+		N          uint32
+		Turn       uint32
+		Tries      [8]struct {
+			_      structs.HostLayout
+			Bucket uint64
+			Used   uint64
+			Key    [10]uint32
+		}
 	}
 }
 
@@ -154,10 +165,10 @@ type TCShuntConfig struct {
 		Bits       uint16
 		Bucket     uint16
 		Used       uint16
-		Pos        uint16
 		Value      uint16
 		Member     uint16
 		MemberId   uint16
+		Pad        uint16
 	}
 	Bridges struct {
 		_            structs.HostLayout

@@ -32,9 +32,10 @@ func (t *setTypes) kind(k image.SetKind) bpfobj.SetKind {
 	return out
 }
 
-// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port (ip_set_hash_*.c).
+// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port, and those with a second address
+// (ip_set_hash_*.c).
 func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
-	net, port := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port")
+	net, port, two := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port"), strings.Count(k.Type, ",") == 2
 	name := strings.NewReplacer(":", "_", ",", "").Replace(k.Type) + "4"
 	address, lengths := btf.Bits(32), uint32(32)
 	if k.Family == ruleset.IP6 {
@@ -42,15 +43,24 @@ func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
 	}
 	out.Method, out.Table, out.First = bpfobj.SetHash, t.at(name, "table", 8), t.at(name, "initval", 4)
 	elem := map[string]btf.Bits{"ip": 0}
+	last := address // where the last word begins
+	if two {
+		out.Two = 1
+		elem["ip2"] = address
+		last *= 2
+	}
 	switch {
+	case two && net:
+		elem["port"], elem["cidr"], elem["nomatch"], elem["proto"] = last, last+16, last+23, last+24
+		out.Nomatch, out.Bias, out.Port, out.Shift = 1<<23, 1, 1, 16
 	case net && port:
-		elem["port"], elem["proto"], elem["cidr"], elem["nomatch"] = address, address+16, address+24, address+31
-		out.Nomatch, out.Bias, out.Port = 1<<31, 1, 1
+		elem["port"], elem["proto"], elem["cidr"], elem["nomatch"] = last, last+16, last+24, last+31
+		out.Nomatch, out.Bias, out.Port, out.Shift = 1<<31, 1, 1, 24
 	case net:
-		elem["padding0"], elem["nomatch"], elem["cidr"] = address, address+16, address+24
-		out.Nomatch = 0xff << 16
+		elem["padding0"], elem["nomatch"], elem["cidr"] = last, last+16, last+24
+		out.Nomatch, out.Shift = 0xff<<16, 24
 	case port:
-		elem["port"], elem["proto"], elem["padding"] = address, address+16, address+24
+		elem["port"], elem["proto"], elem["padding"] = last, last+16, last+24
 		out.Port = 1
 	}
 	t.are(name+"_elem", elem)

@@ -15,7 +15,10 @@ import (
 )
 
 // setModules are where the types of ipset are that programs read, in a kernel that has it as modules.
-var setModules = []string{"ip_set", "ip_set_hash_ip", "ip_set_hash_net", "ip_set_hash_ipport", "ip_set_hash_netport", "ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_list_set"}
+var setModules = []string{
+	"ip_set", "ip_set_hash_ip", "ip_set_hash_net", "ip_set_hash_ipport", "ip_set_hash_netport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet",
+	"ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_list_set",
+}
 
 // setLayout is how the kernel's ipsets are read live (bpf/node/ipset.h). What is not known stays zero: programs leave such sets to Linux.
 type setLayout struct {
@@ -204,6 +207,9 @@ func (t *setTypes) layout() (out setLayout, err error) {
 		Dsize: short("ip_set", "dsize", word), Timeout: short("ip_set", "offset", 4*word) + word*extensionTimeout, Data: short("ip_set", "data", pointer),
 		TypeName: short("ip_set_type", "name", 32),
 	}
+	if n := out.at.Extensions - out.at.Family; t.err == nil && (n < 1 || n > 3) { // programs read both in one word
+		t.err = fmt.Errorf("struct ip_set: extensions are %d bytes behind family", int16(n))
+	}
 	t.enum("ip_set_ext_id", "IPSET_EXT_ID_TIMEOUT", extensionTimeout)
 	t.enum("ip_set_extension", "IPSET_EXT_TIMEOUT", 1) // SET_TIMEOUT and SET_COUNTER in bpf/node/ipset.h
 	t.enum("ip_set_extension", "IPSET_EXT_COUNTER", 2)
@@ -211,7 +217,7 @@ func (t *setTypes) layout() (out setLayout, err error) {
 		return out, t.err
 	}
 	out.at.Bits, out.at.Bucket = short("htable", "htable_bits", 1), short("htable", "bucket", 0)
-	out.at.Used, out.at.Pos, out.at.Value = short("hbucket", "used", word), short("hbucket", "pos", 1), short("hbucket", "value", 0)
+	out.at.Used, out.at.Value = short("hbucket", "used", word), short("hbucket", "value", 0)
 	if t.err != nil { // no hash is known
 		t.err, out.at.Bucket = nil, 0
 	}

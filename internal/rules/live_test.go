@@ -46,7 +46,7 @@ func TestLiveSets(t *testing.T) {
 		}
 	}
 	// One that images have no kind for leaves its packets to Linux.
-	pr := rules.Flatten(liveRules(ruleset.Set{Name: "m", Type: "hash:mac"}), rules.Class{Family: ruleset.IP4, LiveSets: true})
+	pr := rules.Flatten(liveRules(ruleset.Set{Name: "m", Type: "hash:net,iface", Family: ruleset.IP4}), rules.Class{Family: ruleset.IP4, LiveSets: true})
 	if im, err := image.Compile(pr, nil, image.Options{Stage: image.Post}); err != nil || im.Unsaid != 1 {
 		t.Errorf("a set of unknown kind: %+v, %v", im, err)
 	}

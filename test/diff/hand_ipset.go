@@ -49,6 +49,29 @@ var ipsetChanges = [][]string{
 	{"ipset add s 53"}, {"ipset add b 10.0.0.10"}, {"ipset del b 10.0.0.10"}, {"ipset del s 80"}, {"ipset flush p"}, {"ipset add p 10.5.1.1,tcp:80"}, {"ipset add q 10.5.1.1,tcp:53 -exist"},
 }
 
+// threeBegin are sets whose keys are two addresses and a port.
+var threeBegin = "ipset restore\n" + strings.Join([]string{
+	"create t hash:ip,port,ip", "add t 10.0.0.10,udp:2000,10.5.1.1", "add t 10.0.0.10,icmp:8/0,10.1.2.3", "add t 10.0.0.10,47:0,10.5.1.1", "add t 10.0.0.10,sctp:53,10.5.1.1",
+	"create u hash:ip,port,net", "add u 10.0.0.10,tcp:80,10.5.0.0/16", "add u 10.0.0.10,tcp:53,10.5.1.0/24", "add u 10.0.0.10,tcp:53,10.5.1.1 nomatch", "add u 10.0.0.10,icmp:8/0,10.0.0.0/8",
+	"create t6 hash:ip,port,ip family inet6", "add t6 fd00::1:0:0:0:10,udp:2000,2001:db8:5::1", "add t6 fd00::1:0:0:0:10,47:0,2001:db8:5::1",
+	"create u6 hash:ip,port,net family inet6", "add u6 fd00::1:0:0:0:10,tcp:80,2001:db8:5::/48", "add u6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::/64", "add u6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::1 nomatch",
+	"create l list:set", "add l t", "add l u", "add l t6", "add l u6", "",
+}, "\n")
+
+func threeRules(six string) []string {
+	return []string{
+		"-m set --match-set t" + six + " src,dst,dst -j DROP", "-m set --match-set u" + six + " src,dst,dst -j DROP",
+		"-p udp -m set --match-set l src,src,dst -j DROP", "-p tcp -m set ! --match-set u" + six + " src,dst,dst -m tcp --dport 2000 -m set --match-set t" + six + " src,dst,dst -j DROP",
+	}
+}
+
+var threeChanges = [][]string{
+	{"ipset add t 10.0.0.10,tcp:2000,10.5.1.1"}, {"ipset del t 10.0.0.10,udp:2000,10.5.1.1"}, {"ipset del u 10.0.0.10,tcp:53,10.5.1.1"}, {"ipset add u 10.0.0.10,udp:53,10.5.1.1/32"}, {"ipset del u6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::1"},
+	{"ipset flush u6"}, {"ipset create x hash:ip,port,ip timeout 100", "ipset add x 10.0.0.10,tcp:80,10.5.1.1 timeout 1", "ipset swap t x"}, {"sleep 1200ms"}, {"ipset add t 10.0.0.10,tcp:80,10.5.1.1 timeout 0"},
+	{"ipset create y hash:ip,port,net timeout 100", "ipset add y 10.0.0.10,tcp:80,10.5.1.0/25", "ipset add y 10.0.0.10,tcp:80,10.5.1.1 nomatch timeout 1", "ipset swap u y"}, {"sleep 1200ms"},
+	{"ipset add u6 fd00::1:0:0:0:10,udp:53,2001:db8:4::/47"}, {"ipset flush t6"},
+}
+
 // manyIPs fill a set until it has to be made larger several times.
 func manyIPs(set string, n int) string {
 	var b strings.Builder
@@ -73,6 +96,12 @@ func ipsetTraps() []hand {
 		h.steps = append(h.steps, atOnce(all, manyIPs("a", 5000)), atOnce(all, "ipset add a 10.3.4.5"), atOnce(all, "ipset flush a"))
 		out = append(out, h)
 	}
+	three := hand{name: "rules live ipset three", loads: true, why: "ipsets with keys of two addresses and a port are asked where the kernel keeps them", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), threeBegin, forwardChain("iptables-legacy", "ACCEPT", threeRules("")...), forwardChain("ip6tables-nft", "ACCEPT", threeRules("6")...))...)}}
+	for _, do := range threeChanges {
+		three.steps = append(three.steps, atOnce(all, do...))
+	}
+	out = append(out, three)
 	frozenSets := hand{name: "rules live ipset frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{
 		step(some(), append(to5(gw1, gw1v6), ipsetsBegin(), forwardChain("iptables-legacy", "ACCEPT", ipsetRules("")...))...)}}
 	for _, do := range ipsetChanges[:9] {

@@ -109,12 +109,12 @@ func TestHeadsAreAskedLive(t *testing.T) {
 		{Name: "a", Type: "hash:ip", Family: 2, Index: 1, Head: true},
 		{Name: "l", Type: "list:set", Index: 2, Head: true},
 		{Name: "c", Type: "hash:ip", Family: 2, Index: 3, Head: true, Counters: true},
-		{Name: "m", Type: "hash:mac", Index: 4, Head: true},
+		{Name: "m", Type: "hash:net,iface", Family: 2, Index: 4, Head: true},
 		{Name: "n", Type: "hash:ip", Family: 2, Index: -1, Head: true},
 	}}
 	var out rs.Ruleset
 	Translate(&d, &out)
-	for i, want := range []string{"", "", "ipset with counters", "hash:mac changes without notice", "the kernel does not say where its ipsets are"} {
+	for i, want := range []string{"", "", "ipset with counters", "hash:net,iface changes without notice", "the kernel does not say where its ipsets are"} {
 		if s := out.Sets[i]; !s.Live || s.Unknown != want || want == "" && int(s.Index) != d.Sets[i].Index {
 			t.Errorf("set %s: %+v, want %q", s.Name, s, want)
 		}

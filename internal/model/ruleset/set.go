@@ -36,7 +36,9 @@ type Set struct {
 }
 
 // LiveTypes are the types of ipset whose elements programs can look up in the kernel's own tables (bpf/node/ipset.h).
-var LiveTypes = []string{"hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "bitmap:ip", "bitmap:port", "list:set"}
+var LiveTypes = []string{
+	"hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "bitmap:ip", "bitmap:port", "list:set", "hash:ip,port,ip", "hash:ip,port,net",
+}
 
 // Element is one element. A key matches when each part lies in its range. Where several match, one counts. Of an ipset it is the most specific: the
 // smallest range of the first part, then of the second, and so on (longer prefixes first, ip_set_hash_gen.h). Of nf_tables it is the first: elements
