@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define SHUNT_GUARD_WORDS 8	/* words that all packets of a program rest on, at most */
+#define SHUNT_GUARD_WORDS 10	/* words that all packets of a program rest on, at most */
 #define SHUNT_FAMILY_WORDS 16	/* the same for those of one family */
 #define SHUNT_GUARD_SLOTS 512	/* words that one namespace can watch */
 #define SHUNT_NEIGH_SLOTS 512	/* per CPU, see struct shunt_neigh_use */
@@ -43,6 +43,13 @@ enum shunt_kern_ctx {
 	SHUNT_CTX_NONE,
 	SHUNT_CTX_CAST,		/* bpf_cast_to_kern_ctx, Linux 6.2 */
 	SHUNT_CTX_PROBE,	/* bpf_probe_read_kernel of the context itself */
+};
+
+/* Is the port one of a bridge (node/bridge.h), and what is fast there? */
+enum shunt_bridge {
+	SHUNT_BRIDGE_NONE,
+	SHUNT_BRIDGE_FRAMES,	/* frames between ports */
+	SHUNT_BRIDGE_HOST,	/* and what is addressed to the bridge itself, which is `in` then, and routed */
 };
 
 /* State bits of a packet's connection, NF_STATE_BIT() of include/uapi/linux/netfilter/nf_conntrack_common.h. */
@@ -204,7 +211,7 @@ struct shunt_config {
 	__u8 track;			/* connections can be looked up (node/conntrack.h) */
 	__u8 track4;			/* 1: Linux tracks connections of this family */
 	__u8 track6;
-	__u8 bridge;			/* 1: the port is a bridge's (node/bridge.h) */
+	__u8 bridge;			/* enum shunt_bridge */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */
@@ -451,6 +458,7 @@ enum shunt_word {
 	SHUNT_W_CT_CHECKSUM,
 	SHUNT_W_CT_LIBERAL,
 	SHUNT_W_BR_PREROUTING,
+	SHUNT_W_BR_INPUT,
 	SHUNT_W_BR_FORWARD,
 	SHUNT_W_BR_POSTROUTING,
 	SHUNT_W_NET_COUNT,

@@ -27,6 +27,7 @@
 
 /* NF_INET_*, include/uapi/linux/netfilter.h, and NF_BR_* alike */
 #define PREROUTING 0
+#define INPUT 1
 #define FORWARD 2
 #define POSTROUTING 4
 
@@ -73,6 +74,7 @@ always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 	}
 	if (HAS(net, nf.hooks_bridge)) {
 		WORD(q, SHUNT_W_BR_PREROUTING, AT(net, nf.hooks_bridge[PREROUTING]), __u64);
+		WORD(q, SHUNT_W_BR_INPUT, AT(net, nf.hooks_bridge[INPUT]), __u64);
 		WORD(q, SHUNT_W_BR_FORWARD, AT(net, nf.hooks_bridge[FORWARD]), __u64);
 		WORD(q, SHUNT_W_BR_POSTROUTING, AT(net, nf.hooks_bridge[POSTROUTING]), __u64);
 	}
@@ -292,6 +294,7 @@ const struct shunt_trace *export_trace __attribute__((unused));
 const struct shunt_guard_query *export_guard_query __attribute__((unused));
 const struct shunt_hooks_query *export_hooks_query __attribute__((unused));
 const struct shunt_sets *export_sets __attribute__((unused));
+const enum shunt_bridge *export_bridge __attribute__((unused));
 const struct shunt_bridges *export_bridges __attribute__((unused));
 const struct shunt_set_kind *export_set_kind __attribute__((unused));
 const struct shunt_sets_query *export_sets_query __attribute__((unused));

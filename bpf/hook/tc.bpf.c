@@ -56,13 +56,15 @@ int shunt_tc(struct __sk_buff *ctx)
 			leave(p, SHUNT_R_FAST, p->out);
 			return bpf_redirect(p->out, 0);
 		}
-	} else if (ctx->pkt_type != PACKET_HOST) {
-		r = SHUNT_R_PACKET_TYPE;
-	} else if (cfg.marks && ctx->mark) {
-		r = SHUNT_R_SKB_MARK;
+		if (for_host(p, r))
+			r = NEXT;
 	} else {
-		r = pipeline(p);
+		r = ctx->pkt_type == PACKET_HOST ? NEXT : SHUNT_R_PACKET_TYPE;
 	}
+	if (r == NEXT && cfg.marks && ctx->mark)
+		r = SHUNT_R_SKB_MARK;
+	if (r == NEXT)
+		r = pipeline(p);
 	if (r == NEXT)
 		r = commit_tc(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
@@ -71,6 +73,8 @@ int shunt_tc(struct __sk_buff *ctx)
 		leave(p, r, 0);
 		return r == SHUNT_R_RULE_DROP ? TCX_DROP_ : TCX_NEXT_;
 	}
+	if (at_bridge(p) && ctx->pkt_type != PACKET_HOST)	/* as br_handle_frame() does for the bridge's own address */
+		bpf_skb_change_type(ctx, PACKET_HOST);
 	leave(p, SHUNT_R_FAST, p->out);
 	return redirect_tc(p);
 }

@@ -42,9 +42,13 @@ int shunt_xdp(struct xdp_md *ctx)
 			leave(p, SHUNT_R_FAST, p->out);
 			return XDP_REDIRECT;	/* to where bridge_egress() said */
 		}
+		if (for_host(p, r))
+			r = NEXT;
 	} else {
-		r = pipeline(p);
+		r = NEXT;
 	}
+	if (r == NEXT)
+		r = pipeline(p);
 	padded = p->len - p->l3;
 	if (r == NEXT)
 		r = commit_xdp(p);

@@ -215,6 +215,12 @@ always_inline int node_bridge(struct packet *p)
 	return NEXT;
 }
 
+/* Is the frame, which leaves the bridge by a reason, to be routed as one of the bridge's interface? node_vlan() asks for whose address it bears. */
+always_inline int for_host(struct packet *p, int r)
+{
+	return r == SHUNT_R_BRIDGE_LOCAL && cfg.bridge == SHUNT_BRIDGE_HOST;
+}
+
 /* A reason to leave by, or NEXT: the frame may leave by p->out as it is. */
 always_inline int bridge(struct packet *p)
 {

@@ -13,6 +13,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type GuardShuntBridge uint32
+
+const (
+	GuardShuntBridgeSHUNT_BRIDGE_NONE   GuardShuntBridge = 0
+	GuardShuntBridgeSHUNT_BRIDGE_FRAMES GuardShuntBridge = 1
+	GuardShuntBridgeSHUNT_BRIDGE_HOST   GuardShuntBridge = 2
+)
+
 type GuardShuntBridges struct {
 	_            structs.HostLayout
 	Options      uint64
@@ -161,7 +169,7 @@ type GuardShuntConfig struct {
 		FdbUpdated   uint16
 		Pad          uint16
 	}
-	Guard [8]struct {
+	Guard [10]struct {
 		_     structs.HostLayout
 		Addr  uint64
 		Slot  uint16
@@ -207,7 +215,7 @@ type GuardShuntGuardQuery struct {
 	Net     uint64
 	Jiffies uint64
 	Legacy  uint64
-	Word    [38]GuardShuntWordValue
+	Word    [39]GuardShuntWordValue
 }
 
 type GuardShuntGuardWord struct {
@@ -536,14 +544,15 @@ const (
 	GuardShuntWordSHUNT_W_CT_CHECKSUM     GuardShuntWord = 29
 	GuardShuntWordSHUNT_W_CT_LIBERAL      GuardShuntWord = 30
 	GuardShuntWordSHUNT_W_BR_PREROUTING   GuardShuntWord = 31
-	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 32
-	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 33
-	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 35
-	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 36
-	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 37
-	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 38
+	GuardShuntWordSHUNT_W_BR_INPUT        GuardShuntWord = 32
+	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 33
+	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 36
+	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 37
+	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 38
+	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 39
 )
 
 type GuardShuntWordValue struct {
@@ -561,6 +570,7 @@ const (
 	GuardProgShuntFindSets   = "shunt_find_sets"
 	GuardProgShuntGuard      = "shunt_guard"
 	GuardProgShuntHooks      = "shunt_hooks"
+	GuardVarExportBridge     = "export_bridge"
 	GuardVarExportBridges    = "export_bridges"
 	GuardVarExportConfig     = "export_config"
 	GuardVarExportConn       = "export_conn"
@@ -649,6 +659,7 @@ type GuardMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GuardVariableSpecs struct {
+	ExportBridge     *ebpf.VariableSpec `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.VariableSpec `ebpf:"export_bridges"`
 	ExportConfig     *ebpf.VariableSpec `ebpf:"export_config"`
 	ExportConn       *ebpf.VariableSpec `ebpf:"export_conn"`
@@ -709,6 +720,7 @@ func (m *GuardMaps) Close() error {
 //
 // It can be passed to LoadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GuardVariables struct {
+	ExportBridge     *ebpf.Variable `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.Variable `ebpf:"export_bridges"`
 	ExportConfig     *ebpf.Variable `ebpf:"export_config"`
 	ExportConn       *ebpf.Variable `ebpf:"export_conn"`

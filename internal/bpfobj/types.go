@@ -30,6 +30,12 @@ type (
 // Bridged is SHUNT_BRIDGED: in the tables of ways out, for frames that a bridge hands to its port.
 const Bridged = uint32(1) << 31
 
+// What is fast at a bridge's port, enum shunt_bridge.
+const (
+	BridgeFrames = uint8(GuardShuntBridgeSHUNT_BRIDGE_FRAMES)
+	BridgeHost   = uint8(GuardShuntBridgeSHUNT_BRIDGE_HOST)
+)
+
 // Reverse path modes, enum shunt_rpf.
 const (
 	RPFSource = uint8(GuardShuntRpfSHUNT_RPF_SOURCE)
@@ -78,6 +84,7 @@ const (
 	WordXFRMPolicies      = GuardShuntWordSHUNT_W_XFRM_POLICIES
 	WordPacketSockets     = GuardShuntWordSHUNT_W_PTYPE_ALL
 	WordBridgePrerouting  = GuardShuntWordSHUNT_W_BR_PREROUTING
+	WordBridgeInput       = GuardShuntWordSHUNT_W_BR_INPUT
 	WordBridgeForward     = GuardShuntWordSHUNT_W_BR_FORWARD
 	WordBridgePostrouting = GuardShuntWordSHUNT_W_BR_POSTROUTING
 	WordLegacy4Raw        = GuardShuntWordSHUNT_W_LEGACY4RAW

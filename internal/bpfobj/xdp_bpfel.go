@@ -211,7 +211,7 @@ type XDPShuntConfig struct {
 		FdbUpdated   uint16
 		Pad          uint16
 	}
-	Guard [8]struct {
+	Guard [10]struct {
 		_     structs.HostLayout
 		Addr  uint64
 		Slot  uint16

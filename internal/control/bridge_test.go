@@ -22,6 +22,8 @@ ip link set p1 master br0
 ip link set p2 master br0
 ip link set p2 mtu 1400
 ip link set br0 up
+ip address add 10.70.0.1/24 dev br0
+ip neighbour replace 10.70.0.2 lladdr 02:aa:00:00:00:01 nud permanent dev br0
 `
 
 // withoutCalls switches br_netfilter off, where this kernel has it.
@@ -84,7 +86,13 @@ func bridgeShots(w *twin) (shots []shot) {
 	add("back to where it came from", "w0", w.between("w0", a, a).UDP("x"), reason.BridgePort)
 	add("to nobody known", "w0", w.between("w0", a, station(9)).UDP("x"), reason.BridgeDestination)
 	add("spanning tree", "w0", w.between("w0", a, net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0}).UDP("x"), reason.BridgeGroup)
-	add("to the bridge", "w0", w.between("w0", a, w.net.Port(lab.Dut, "p0").MAC).UDP("x"), reason.BridgeLocal)
+	add("to another port's address", "w0", w.between("w0", a, w.net.Port(lab.Dut, "p1").MAC).UDP("x"), reason.DstMAC)
+	routed := w.flow("w0", "10.70.0.2", "10.0.3.2") // the bridge has the address of its first port
+	routed.SrcMAC = a
+	add("routed from the bridge", "w0", routed.UDP("x"), reason.Fast)
+	add("with padding", "w0", lab.Edited(routed.UDP("x"), lab.Pad(96)), reason.Fast)
+	add("with TTL 1", "w0", lab.Edited(routed.UDP("x"), lab.TTL(1)), reason.TTL)
+	shots = append(shots, shot{name: "routed to the bridge", port: "w3", frame: w.flow("w3", "10.0.3.2", "10.70.0.2").UDP("x"), xdp: nowhere, tc: reason.Fast})
 	add("from a group", "w0", w.between("w0", everyone, b).UDP("x"), reason.BridgeSource)
 	add("the first station moves", "w1", w.between("w1", a, c).UDP("x"), reason.BridgeSource)
 	add("and is known there", "w1", w.between("w1", a, c).UDP("x"), reason.Fast)

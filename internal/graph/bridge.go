@@ -21,11 +21,6 @@ func (b *builder) bridge(l *model.Link) *model.Link {
 	return nil
 }
 
-// bridged says whether a hook of the bridge family is met by frames between ports and does something.
-func bridged(h model.NFHook) bool {
-	return h.Hook != "input" && h.Hook != "output" && !idle(h)
-}
-
 // describeBridges adds to every port of a bridge what becomes of known unicast that comes in there, and to the device as a way out, whether it can
 // leave there.
 func (b *builder) describeBridges() {
@@ -140,19 +135,53 @@ func (b *builder) wayTC(l *model.Link) []Why {
 	return why
 }
 
-// chooseBridges attaches to the ports of bridges by the same rules as to others: XDP towards ports that XDP frames can leave by, tc where some
-// port can only be reached from there.
-func (b *builder) chooseBridges() {
-	g := b.graph
+// host describes a bridge as the logical interface that frames to its own address enter by, at any of its ports.
+func (b *builder) host(br, port *model.Link) Input {
+	in := b.input(br, nil)
+	why := join(b.bridgeReasons(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	if !br.Up {
+		why = append(why, because(reason.LinkDown, "%s", br.Name))
+	}
+	in.IP4.Why, in.IP6.Why = tidy(join(in.IP4.Why, why)), tidy(join(in.IP6.Why, why))
+	return in
+}
+
+// ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
+func (b *builder) ontoBridge(br *model.Link) []Why {
+	why := join(b.asked(br), b.master(br), b.bridgeEnds, b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
+	for _, w := range b.bridgeReasons(br) {
+		if w.Reason != reason.BridgeUnreadable {
+			why = append(why, w)
+		}
+	}
+	switch {
+	case !br.Up:
+		why = append(why, because(reason.LinkDown, "%s", br.Name))
+	case !br.Running:
+		why = append(why, because(reason.LinkDown, "%s has no carrier", br.Name))
+	}
+	if vrf := b.vrf(br); vrf != nil {
+		why = join(why, b.state(vrf))
+	}
+	for i := range b.net.Links {
+		if l := &b.net.Links[i]; l.Master == br.Index {
+			why = join(why, b.netdevHooks(l, "egress"), b.tcEgressHooks(l))
+		}
+	}
+	return why
+}
+
+// across says which hooks the ports of bridges need for frames between them, by the same rules as for others: XDP towards ports that XDP frames can
+// leave by, tc where some port can only be reached from there. It must be asked before anything is settled.
+func (b *builder) across() map[Attachment]bool {
+	g, out := b.graph, map[Attachment]bool{}
 	willing := map[int]bool{} // ports where frames could be taken at XDP
 	for i := range g.Ports {
 		p := &g.Ports[i]
-		willing[p.Index] = p.Bridge != nil && len(p.Bridge.Why) == 0 && len(p.XDP) == 0 && p.Kind != kindVLAN && p.Kind != kindBond
-	}
-	late := map[int]bool{} // ways out that need a program of their own
-	for i := range g.Egress {
-		e := &g.Egress[i]
-		late[e.Index] = e.Bridge != nil && len(e.Bridge.XDP) == 0 && b.transmits(b.net.Link(e.Index)) == onLoad
+		if p.Bridge != nil && len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
+			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
+		}
+		willing[p.Index] = p.Bridge != nil && len(p.Bridge.Why) == 0 && len(p.XDP) == 0
 	}
 	for i := range g.Ports {
 		p := &g.Ports[i]
@@ -165,32 +194,46 @@ func (b *builder) chooseBridges() {
 			if e.Index == p.Index || e.Bridge == nil || e.Bridge.Index != p.Bridge.Index {
 				continue
 			}
-			x := len(e.Bridge.XDP) == 0 && (!late[e.Index] || willing[e.Index])
+			x := len(e.Bridge.XDP) == 0 && (!b.late(e) || willing[e.Index])
 			byXDP, byTC = byXDP || x, byTC || len(e.Bridge.TC) == 0
 			onlyTC = onlyTC || !x && len(e.Bridge.TC) == 0
-			waiting = waiting || late[p.Index] && willing[e.Index]
+			own := b.egress(p.Index)
+			waiting = waiting || own != nil && b.late(own) && willing[e.Index]
 		}
-		if willing[p.Index] {
-			if byXDP || waiting {
-				p.Hooks = append(p.Hooks, XDP)
-			} else {
-				p.XDP = []Why{because(reason.NothingToWin, "no other port of %s can be entered from XDP", p.Bridge.Name)}
-			}
-		} else if len(p.XDP) == 0 {
-			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
+		xdp := willing[p.Index] && (byXDP || waiting)
+		out[Attachment{p.Index, XDP}] = xdp
+		out[Attachment{p.Index, TC}] = len(p.TC) == 0 && (onlyTC || byTC && !xdp)
+	}
+	return out
+}
+
+// late says whether frames of a bridge can leave by a port only once a program is loaded on it.
+func (b *builder) late(e *Egress) bool {
+	return e.Bridge != nil && len(e.Bridge.XDP) == 0 && b.transmits(b.net.Link(e.Index)) == onLoad
+}
+
+// joinBridges attaches to the ports of bridges at a hook what frames between them need, where nothing else wanted it.
+func (b *builder) joinBridges(hook Hook, across map[Attachment]bool) {
+	for i := range b.graph.Ports {
+		p := &b.graph.Ports[i]
+		why := &p.XDP
+		if hook == TC {
+			why = &p.TC
 		}
 		switch {
-		case len(p.TC) > 0:
-		case onlyTC, byTC && !p.Has(XDP):
-			p.Hooks = append(p.Hooks, TC)
-		case byTC:
-			p.TC = []Why{because(reason.NothingToWin, "XDP reaches every port that tc could")}
-		default:
-			p.TC = []Why{because(reason.NothingToWin, "no other port of %s can be entered from tc", p.Bridge.Name)}
+		case p.Bridge == nil || p.Has(hook):
+		case across[Attachment{p.Index, hook}]:
+			p.Hooks, *why = append(p.Hooks, hook), nil
+		case len(*why) == 0 && len(p.Bridge.Why) == 0:
+			*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
 		}
 	}
-	for i := range g.Egress {
-		if e := &g.Egress[i]; late[e.Index] {
+}
+
+// closeLatePorts takes the ports that do not transmit yet from those that XDP enters.
+func (b *builder) closeLatePorts() {
+	for i := range b.graph.Egress {
+		if e := &b.graph.Egress[i]; b.late(e) {
 			when := "only with a program loaded on it"
 			if p := b.port(e.Index); p != nil && p.Has(XDP) {
 				when = "once a program is loaded on it"

@@ -39,6 +39,11 @@ func frames(name string) place {
 	}}
 }
 
+// toBridge is IPv4 to the bridge's own address at one of its ports.
+func toBridge(name string) place {
+	return place{"what comes to the bridge by " + name, func(t *testing.T, g *Graph) []Why { return portOf(t, g, name).Inputs[0].IP4.Why }}
+}
+
 func overXDP(name string) place {
 	return place{"bridge into " + name + " from XDP", func(t *testing.T, g *Graph) []Why { return egressOf(t, g, name).Bridge.XDP }}
 }
@@ -91,7 +96,30 @@ var bridgeDecisions = []decision{
 	{"no carrier", reason.LinkDown, overTC("eth0"), []change{bridged01, on("eth0", func(l *model.Link) { l.Running = false })}, []change{bridged01}},
 	{"a VLAN as a port, from XDP", reason.LinkKind, overXDP("eth0.5"), []change{with(vlan(5, "eth0.5", 2, 5)), inBridge("eth0.5", "eth1")}, nil},
 	{"a VLAN as a port, from tc", reason.LinkKind, overTC("eth0.5"), nil, []change{with(vlan(5, "eth0.5", 2, 5)), inBridge("eth0.5", "eth1")}},
-	{"one port", reason.NothingToWin, anyHook("eth0"), []change{inBridge("eth0")}, []change{bridged01}},
+	{"one port", reason.NothingToWin, anyHook("eth0"), []change{inBridge("eth0"), policy(func(p *Policy) { p.Include = []string{"eth0", "br0"} })}, []change{inBridge("eth0")}},
+
+	{"forwarding is the bridge's", reason.ForwardingOff, toBridge("eth0"), []change{bridged01, on("br0", func(l *model.Link) { l.Conf4.Forwarding = false })},
+		[]change{bridged01, on("eth0", func(l *model.Link) { l.Conf4.Forwarding = false })}},
+	{"a chain for what is addressed to the bridge", reason.NetfilterBridge, toBridge("eth0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "input", 1))},
+		[]change{bridged01, nf(nfChain(model.BridgeFamily, "input", 0))}},
+	{"a program on the bridge", reason.ForeignTC, toBridge("eth0"), []change{bridged01, program("br0", "tcx-ingress", false)}, []change{bridged01, program("br0", "tcx-egress", false)}},
+	{"XDP on the bridge", reason.ForeignXDP, toBridge("eth0"), []change{bridged01, program("br0", "xdp-generic", false)}, []change{bridged01}},
+	{"tcpdump -p on the bridge", reason.PacketSocket, toBridge("eth1"), []change{bridged01, listener(model.PacketSocket{Index: 9, Protocol: ethPAll})},
+		[]change{bridged01, listener(model.PacketSocket{Index: 9, Protocol: ethPAll, Harmless: true})}},
+	{"chains at the bridge's ingress", reason.NetfilterNetdev, toBridge("eth0"),
+		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "ingress", Device: "br0", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
+	{"a macvlan on the bridge", reason.LinkUpper, toBridge("eth0"), []change{bridged01, with(model.Link{Index: 12, Name: "mv0", Kind: "macvlan", Type: arphrdEther, Lower: 9})}, []change{bridged01}},
+	{"the bridge is down", reason.LinkDown, toBridge("eth0"), []change{bridged01, on("br0", func(l *model.Link) { l.Up = false })}, []change{bridged01}},
+	{"what is on the bridge means nothing between ports", reason.ForeignTC, frames("eth0"), nil, []change{bridged01, program("br0", "tcx-ingress", false)}},
+	{"rules of IP", reason.NetfilterIP4Forward, toBridge("eth0"), []change{bridged01, nf(nfChain(model.IP4, "forward", 1))}, []change{bridged01}},
+
+	{"a route to a bridge, from XDP", reason.LinkKind, outXDP("br0"), []change{bridged01}, nil},
+	{"a route to a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0"),
+		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
+	{"a route to a bridge with chains", reason.NetfilterBridge, outTC("br0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "output", 1))}, []change{bridged01}},
+	{"a route to a bridge with br_netfilter", reason.BridgeNetfilter, outTC("br0"), []change{bridged01, network(func(n *model.Network) { n.Sysctl.BridgeNFCall = true })},
+		[]change{bridged01, policy(func(p *Policy) { p.Kernel.Bridge = false })}},
+	{"a route to a bridge without carrier", reason.LinkDown, outTC("br0"), []change{bridged01, on("br0", func(l *model.Link) { l.Running = false })}, []change{bridged01}},
 }
 
 // Ports of one bridge reach each other by the hook that fits both; ports of two do not.
@@ -101,12 +129,12 @@ func TestBridgeHooks(t *testing.T) {
 		make []change
 		want map[string][]Hook
 	}{
-		{"cards", []change{bridged01}, map[string][]Hook{"eth0": {XDP}, "eth1": {XDP}, "eth2": {}}},
+		{"cards", []change{bridged01}, map[string][]Hook{"eth0": {XDP}, "eth1": {XDP}, "eth2": {TC}}},
 		{"veths", []change{everywhere(asVeth), bridged01}, map[string][]Hook{"eth0": {TC}, "eth1": {TC}}},
 		{"two cards and a veth", []change{on("eth2", asVeth), inBridge("eth0", "eth1", "eth2")}, map[string][]Hook{"eth0": {XDP, TC}, "eth1": {XDP, TC}, "eth2": {TC}}},
-		{"a card and a veth", []change{on("eth1", asVeth), bridged01}, map[string][]Hook{"eth0": {TC}, "eth1": {TC}}},
+		{"a card and a veth", []change{on("eth1", asVeth), bridged01}, map[string][]Hook{"eth0": {XDP, TC}, "eth1": {TC}}},
 		{"cards that send once a program is loaded", []change{bridged01, everywhere(func(l *model.Link) { l.Driver, l.XDP = "virtio_net", nil })},
-			map[string][]Hook{"eth0": {XDP}, "eth1": {XDP}}},
+			map[string][]Hook{"eth0": {XDP, TC}, "eth1": {XDP, TC}}},
 	} {
 		g := Build(router(c.make...))
 		for name, want := range c.want {
@@ -119,7 +147,7 @@ func TestBridgeHooks(t *testing.T) {
 
 func TestBridgeInText(t *testing.T) {
 	text := Build(router(bridged01)).Text()
-	for _, want := range []string{"├─ bridge br0\n│  frames ─▶ bridge ─ egress ─ guard ─ redirect\n╰─▶ eth1 (bridge, xdp)", "  of br0"} {
+	for _, want := range []string{"├─ bridge br0\n│  frames ─▶ bridge ─ egress ─ guard ─ redirect\n├─ to br0\n", "╰─▶ eth1 (bridge, xdp)   eth2 (xdp)", "  of br0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

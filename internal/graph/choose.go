@@ -13,7 +13,10 @@ import (
 // some interface can only be reached from there, nothing where nothing is won.
 func (b *builder) chooseHooks() {
 	g := b.graph
+	across := b.across()
 	b.chooseXDP()
+	b.joinBridges(XDP, across)
+	b.closeLatePorts()
 	var byTC, onlyTC []int // interfaces that tc can enter, and those of them that XDP cannot
 	for _, e := range g.Egress {
 		if len(e.TC) == 0 {
@@ -26,7 +29,7 @@ func (b *builder) chooseHooks() {
 	for i := range g.Ports {
 		b.chooseTC(&g.Ports[i], byTC, onlyTC)
 	}
-	b.chooseBridges()
+	b.joinBridges(TC, across)
 	for i := range g.Ports {
 		b.explain(&g.Ports[i])
 	}
@@ -124,7 +127,7 @@ func (b *builder) served(l *model.Link) int {
 		return 0
 	}
 	for _, in := range root.Inputs {
-		if in.Index == l.Index && (len(in.IP4.Why) == 0 || len(in.IP6.Why) == 0) {
+		if (in.Index == l.Index || root.Index == l.Index && root.Bridge != nil) && (len(in.IP4.Why) == 0 || len(in.IP6.Why) == 0) {
 			return root.Index
 		}
 	}

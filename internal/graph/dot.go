@@ -78,7 +78,7 @@ func (p Path) dot(b, after *strings.Builder, from, prefix, family string, exits 
 func (g *Graph) exits(p Port) []int {
 	var out []int
 	for _, e := range g.Egress {
-		if len(p.Inputs) == 1 && e.Index == p.Index {
+		if len(p.Inputs) == 1 && e.Index == p.Inputs[0].Index {
 			continue
 		}
 		if p.Has(XDP) && len(e.XDP) == 0 || p.Has(TC) && len(e.TC) == 0 {

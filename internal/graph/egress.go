@@ -37,6 +37,9 @@ func (b *builder) describeEgress() {
 				e.XDP = tidy(append(e.XDP, cannotTransmit(port)))
 			}
 		}
+		if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
+			e.TC = tidy(b.ontoBridge(l))
+		}
 		b.graph.Egress = append(b.graph.Egress, e)
 	}
 }

@@ -40,8 +40,13 @@ func idle(h model.NFHook) bool {
 func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 	known := map[model.Family][]model.NFHook{}
 	for _, h := range b.net.Netfilter {
-		if h.Family == model.BridgeFamily && bridged(h) {
-			b.bridgeHooks = append(b.bridgeHooks, because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h)))
+		if h.Family == model.BridgeFamily && !idle(h) {
+			why := because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h))
+			if h.Hook == "input" || h.Hook == "output" {
+				b.bridgeEnds = append(b.bridgeEnds, why)
+			} else {
+				b.bridgeHooks = append(b.bridgeHooks, why)
+			}
 		}
 		if idle(h) || b.passedByTracked(h) {
 			continue

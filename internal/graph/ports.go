@@ -30,6 +30,8 @@ func (b *builder) describePorts() {
 			}
 			if br == nil {
 				p.Inputs = append(p.Inputs, b.input(l, nil))
+			} else {
+				p.Inputs = append(p.Inputs, b.host(br, l))
 			}
 			if l.Kind != kindVLAN && br == nil {
 				p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)

@@ -37,6 +37,8 @@ func (p Port) text(b *strings.Builder, g *Graph) {
 	for _, in := range p.Inputs {
 		if len(in.VLANs) > 0 {
 			fmt.Fprintf(b, "├─ %s → %s\n", tagNames(in.VLANs), in.Name)
+		} else if p.Bridge != nil {
+			fmt.Fprintf(b, "├─ to %s\n", in.Name)
 		}
 		in.IP4.text(b, "ip4")
 		in.IP6.text(b, "ip6")
@@ -205,8 +207,7 @@ func (g *Graph) reached(p Port) []string {
 	var out []string
 	for _, e := range g.Egress {
 		switch {
-		case len(p.Inputs) == 0:
-		case len(p.Inputs) == 1 && e.Index == p.Index:
+		case len(p.Inputs) == 1 && e.Index == p.Inputs[0].Index:
 		case p.Has(XDP) && len(e.XDP) == 0:
 			out = append(out, e.Name+" (xdp)")
 		case p.Has(TC) && len(e.TC) == 0:

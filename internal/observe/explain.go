@@ -37,8 +37,10 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
-	if p := port(s, link.Index); p == nil || p.Bridge == nil { // frames of bridges pass no rules, or are not fast
+	if br := s.Network.Link(link.Master); br == nil || link.Port == nil {
 		x.out.Rules = x.rules(link)
+	} else if [6]byte(frame[:6]) == br.MAC { // other frames of bridges pass no rules, or are not fast
+		x.out.Rules = x.rules(br)
 	}
 	return x.out, nil
 }
@@ -89,6 +91,11 @@ type stop struct {
 	frame []byte
 }
 
+// across says whether a frame at a bridge's port is one for its other ports, and not for the bridge itself.
+func (st *stop) across(in *graph.Input) bool {
+	return st.port.Bridge != nil && (in == nil || [6]byte(st.frame[:6]) != [6]byte(in.MAC))
+}
+
 // stops are the hooks of the device below, for a VLAN device that it carries, and those of the device itself.
 func (x *explainer) stops(link *model.Link) (out []stop) {
 	p := port(x.state, link.Index)
@@ -125,7 +132,7 @@ func (x *explainer) answered(st stop, t datapath.Trace) bool {
 	step := api.ExplanationStep{Hook: string(st.hook), Loaded: true, Reason: t.Reason.String(), Doc: t.Reason.Describe().Doc,
 		Duration: t.Duration.Nanoseconds(), Because: x.because(st, input, t), Passed: []string{}}
 	path := x.path(input)
-	across := input == nil && st.port.Bridge != nil
+	across := st.across(input)
 	if across {
 		path = st.port.Bridge.Path
 	}
@@ -207,7 +214,7 @@ func (x *explainer) because(st stop, in *graph.Input, t datapath.Trace) []api.Re
 			if st.hook == graph.XDP {
 				why = e.XDP
 			}
-			if in == nil && st.port.Bridge != nil {
+			if st.across(in) {
 				if e.Bridge == nil || e.Bridge.Index != st.port.Bridge.Index || e.Index == st.port.Index {
 					continue
 				}

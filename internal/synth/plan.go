@@ -195,7 +195,7 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute)
 		var words wordSet
 		if port.Bridge != nil && port.Bridge.Fast() {
-			c.Bridge = 1
+			c.Bridge = bpfobj.BridgeFrames
 			words.bridge(port.Index)
 		}
 		for _, in := range port.Inputs {
@@ -205,6 +205,10 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 				c.In = input(in)
 			}
 			words.add(in)
+			if c.Bridge != 0 && (in.IP4.Fast() || in.IP6.Fast()) {
+				c.Bridge = bpfobj.BridgeHost
+				words.words(0, bpfobj.WordBridgeInput)
+			}
 			c.Track4 |= flag(in.IP4.Node(graph.NodeTrack) != nil)
 			c.Track6 |= flag(in.IP6.Node(graph.NodeTrack) != nil)
 			for _, n := range slices.Concat(in.IP4.Nodes, in.IP6.Nodes) {

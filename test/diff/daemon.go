@@ -40,8 +40,11 @@ type status struct {
 			Reason string `json:"reason"`
 			Detail string `json:"detail"`
 		} `json:"reasons"`
-		Graph   []string `json:"graph"`
-		Packets packets  `json:"packets"`
+		Graph  []string `json:"graph"`
+		Bridge *struct {
+			Name string `json:"name"`
+		} `json:"bridge"`
+		Packets packets `json:"packets"`
 		Hooks   map[string]packets
 	} `json:"interfaces"`
 	Sync struct {
