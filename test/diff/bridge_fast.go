@@ -9,8 +9,8 @@ import (
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
-// bridgesFast says whether the data path has bridges: until then all bridged packets are left to Linux, and none has to be fast.
-const bridgesFast = false
+// irbFast says whether the data path routes to and from bridges: until then such packets are left to Linux, and none has to be fast.
+const irbFast = false
 
 // learned are Linux's forwarding databases before and after a step's packets; what they agree on held for all of these.
 type learned struct{ before, after fdb }
@@ -39,9 +39,6 @@ func (x *Excuse) mustBridge(p Packet, out int) bool {
 // expectBridged adds those frames that had to be bridged fast: which left Linux as they were by one port only, behind which their destination was known, as their
 // source was behind the port that they came by.
 func (e *expectation) expectBridged(x *Excuse, packets []Packet, linux *output, l learned) {
-	if !bridgesFast {
-		return
-	}
 	exits := map[string][]int{}
 	for i := range Ports {
 		for _, f := range linux[i] {
@@ -73,13 +70,13 @@ func (x *Excuse) routed(p Packet, l learned) (_ Packet, ok bool) {
 	}
 	p.Frame = slices.Clone(p.Frame)
 	copy(p.Frame, portMAC(p.Port))
-	return p, bridgesFast && !x.Bridge && l.at(p.Frame[6:12], p.Port)
+	return p, irbFast && !x.Bridge && l.at(p.Frame[6:12], p.Port)
 }
 
 // leaves says whether a routed packet can be fast on its way out: into a bridge only to an address that it knows, and not back into the bridge
 // that it came from.
 func (x *Excuse) leaves(p Packet, out int, mac string, l learned) bool {
-	return !x.bridges(out) || bridgesFast && !x.Bridge && !x.bridges(p.Port) && l.at([]byte(mac), out)
+	return !x.bridges(out) || irbFast && !x.Bridge && !x.bridges(p.Port) && l.at([]byte(mac), out)
 }
 
 // bridges says whether a port is one of the bridge's.

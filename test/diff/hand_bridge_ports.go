@@ -59,7 +59,7 @@ func bridgePortTraps() []hand {
 			// The address of a station becomes the bridge's own, and back.
 			step(join(chat(), newMAC()), "ip address del 10.0.0.1/24 dev br0", "ip link set br0 address 02:00:00:01:02:02"), step(join(chat(), newMAC()), "ip link set br0 address 02:00:00:00:b0:01")),
 		bare("address of a port", "a bridge without an address of its own takes that of a port, and follows it", step(join(meet(), toRouters()), "ip link add br0 type bridge", "ip link set p1 master br0", "ip link set p2 master br0", "ip link set br0 up",
-			"sysctl net.bridge.bridge-nf-call-iptables=0", "sysctl net.bridge.bridge-nf-call-ip6tables=0", "ip address add 10.0.0.1/24 dev br0"), step(join(meet(), toRouters(), pings()), "ip link set p0 master br0"), step(join(meet(), toRouters(), pings()), "ip link set p0 nomaster")),
+			"sysctl net.bridge.bridge-nf-call-iptables=0", "sysctl net.bridge.bridge-nf-call-ip6tables=0", "sysctl net.bridge.bridge-nf-call-arptables=0", "ip address add 10.0.0.1/24 dev br0"), step(join(meet(), toRouters(), pings()), "ip link set p0 master br0"), step(join(meet(), toRouters(), pings()), "ip link set p0 nomaster")),
 		bare("two bridges", "a port moves to another bridge in the middle of a talk", step(join(meet(), all), bridge("", "ip link add br1 type bridge", "ip link set p3 master br1", "ip link set br1 up")...),
 			step(join(all, by(3, stationB.to(stationA))), "ip link set p1 nomaster", "ip link set p1 master br1"), step(join(meet(), all, by(3, stationA.to(stationB)), stationB.to(stationA))), step(join(meet(), all), "ip link set p1 master br0")),
 		bare("renamed", "names say nothing", step(join(meet(), all), bridge("")...), step(join(meet(), all), "ip link set br0 name br7"), step(join(meet(), all), "ip link set br7 name br0")),
