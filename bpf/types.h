@@ -221,8 +221,7 @@ struct shunt_config {
 	__u64 nexthop_seq;		/* address of net->nexthop.seq, four bytes */
 	__u64 ct_established;		/* addresses in net->ct, four bytes each: timeouts in jiffies */
 	__u64 ct_stream;
-	__u64 ct_checksum;		/* and switches, in the first byte */
-	__u64 ct_liberal;
+	__u64 ct_checksum;		/* and a switch, in the first byte */
 	__u32 lines4;			/* struct shunt_dests4 per CPU, a power of two */
 	__u32 pad;
 	__u64 cache6_jiffies;		/* longest life of a remembered lookup */
@@ -456,7 +455,6 @@ enum shunt_word {
 	SHUNT_W_CT_ESTABLISHED,	/* of connection tracking, read live: timeouts, and in the first byte switches */
 	SHUNT_W_CT_STREAM,
 	SHUNT_W_CT_CHECKSUM,
-	SHUNT_W_CT_LIBERAL,
 	SHUNT_W_BR_PREROUTING,
 	SHUNT_W_BR_INPUT,
 	SHUNT_W_BR_FORWARD,

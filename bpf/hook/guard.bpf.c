@@ -70,7 +70,6 @@ always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 		WORD(q, SHUNT_W_CT_ESTABLISHED, AT(net, ct.nf_ct_proto.tcp.timeouts[3]), __u32);
 		WORD(q, SHUNT_W_CT_STREAM, AT(net, ct.nf_ct_proto.udp.timeouts[1]), __u32);
 		WORD(q, SHUNT_W_CT_CHECKSUM, AT(net, ct.sysctl_checksum), __u32);
-		WORD(q, SHUNT_W_CT_LIBERAL, AT(net, ct.nf_ct_proto.tcp.tcp_be_liberal), __u32);
 	}
 	if (HAS(net, nf.hooks_bridge)) {
 		WORD(q, SHUNT_W_BR_PREROUTING, AT(net, nf.hooks_bridge[PREROUTING]), __u64);

@@ -4,12 +4,7 @@
 #include "../include/exit.h"
 
 #define TCP_DOFF 12	/* offset of the byte whose upper half is the header length in words */
-
-/* Segments are checked by bpf_check_mtu() at the end; 0 makes the route lookup leave a GSO packet's length alone. */
-always_inline __u32 fib_len(struct packet *p)
-{
-	return p->gso ? 0 : p->l3_len;
-}
+#define UDP_HEADER 8
 
 /* Length of one packet on the wire, for the mtu of notable routes. */
 always_inline __u32 mtu_len(struct packet *p)
@@ -22,6 +17,20 @@ always_inline __u32 mtu_len(struct packet *p)
 	if (p->l4_proto != PROTO_TCP || bpf_skb_load_bytes(p->ctx, l4 + TCP_DOFF, &doff, 1))
 		return p->l3_len;
 	return l4 - p->l3 + (doff >> 4) * 4 + p->gso;
+}
+
+/*
+ * Segments are checked by bpf_check_mtu() at the end, which knows the device's MTU alone. To the lookup they matter where Linux learned something about the
+ * destination: a small path MTU of IPv4 binds forwarded packets too (fnhe_mtu_locked), and a redirect of IPv6 looks like a path MTU of 0. With a length of 0
+ * it would leave a GSO packet's length alone.
+ */
+always_inline __u32 fib_len(struct packet *p)
+{
+	__u32 l3_header = p->is6 ? sizeof(struct ip6) : sizeof(struct ip4);
+
+	if (!p->gso || p->l4_proto == PROTO_TCP)
+		return mtu_len(p);
+	return p->l4_proto == PROTO_UDP ? l3_header + UDP_HEADER + p->gso : 0;
 }
 
 always_inline int is_gso(struct packet *p)

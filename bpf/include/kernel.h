@@ -80,7 +80,6 @@ struct netns_nexthop {
 };
 struct nf_tcp_net {
 	unsigned int timeouts[4];
-	__u8 tcp_be_liberal;
 };
 struct nf_udp_net {
 	unsigned int timeouts[2];

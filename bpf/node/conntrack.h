@@ -159,8 +159,7 @@ always_inline int unwatched(struct packet *p, struct nf_conn *ct)
 {
 	__u8 one = ct->proto.tcp.seen[0].flags, other = ct->proto.tcp.seen[1].flags;
 
-	return ((one & other & IP_CT_TCP_FLAG_BE_LIBERAL) || (peek(cfg.ct_liberal, 4) & 0xff)) &&
-	       !((one | other) & IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED) && !ct->proto.tcp.retrans && ct->proto.tcp.last_win;
+	return (one & other & IP_CT_TCP_FLAG_BE_LIBERAL) && !((one | other) & IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED) && !ct->proto.tcp.retrans && ct->proto.tcp.last_win;
 }
 
 /* Would Linux do nothing for this packet but extend the timeout? */

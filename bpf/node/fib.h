@@ -54,6 +54,8 @@ always_inline int node_fib(struct packet *p)
 	p->fib->dport = p->dport;
 	p->fib->tot_len = fib_len(p);
 	r = fib_reason(bpf_fib_lookup(p->ctx, p->fib, sizeof(*p->fib), 0));
+	if (r == SHUNT_R_MTU && is_gso(p))
+		return SHUNT_R_SEGMENT_MTU;
 	if (r != NEXT)
 		return r;
 	p->out = p->fib->ifindex;

@@ -136,7 +136,6 @@ type TCShuntConfig struct {
 	CtEstablished   uint64
 	CtStream        uint64
 	CtChecksum      uint64
-	CtLiberal       uint64
 	Lines4          uint32
 	Pad             uint32
 	Cache6Jiffies   uint64

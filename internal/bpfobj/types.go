@@ -100,7 +100,6 @@ const (
 	WordCTEstablished     = GuardShuntWordSHUNT_W_CT_ESTABLISHED
 	WordCTStream          = GuardShuntWordSHUNT_W_CT_STREAM
 	WordCTChecksum        = GuardShuntWordSHUNT_W_CT_CHECKSUM
-	WordCTLiberal         = GuardShuntWordSHUNT_W_CT_LIBERAL
 	WordNetCount          = GuardShuntWordSHUNT_W_NET_COUNT
 	WordDevRPFilter       = GuardShuntWordSHUNT_W_DEV_RP_FILTER
 	WordDevSockets        = GuardShuntWordSHUNT_W_DEV_PTYPE_ALL

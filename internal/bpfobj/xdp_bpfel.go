@@ -145,7 +145,6 @@ type XDPShuntConfig struct {
 	CtEstablished   uint64
 	CtStream        uint64
 	CtChecksum      uint64
-	CtLiberal       uint64
 	Lines4          uint32
 	Pad             uint32
 	Cache6Jiffies   uint64

@@ -153,7 +153,7 @@ func (d *Datapath) resolveConntrack(c *bpfobj.Config, s *Snapshot) error {
 	}
 	c.Track, c.Hz = 1, uint32(d.features.HZ)
 	for word, addr := range map[bpfobj.Word]*uint64{bpfobj.WordCTEstablished: &c.CtEstablished, bpfobj.WordCTStream: &c.CtStream,
-		bpfobj.WordCTChecksum: &c.CtChecksum, bpfobj.WordCTLiberal: &c.CtLiberal} {
+		bpfobj.WordCTChecksum: &c.CtChecksum} {
 		if *addr = s.words[synth.Word{Word: word}].Addr; *addr == 0 {
 			return errors.New("the timeouts of connection tracking cannot be read")
 		}

@@ -93,7 +93,7 @@ func guardAll(c *bpfobj.Config) {
 // track looks connections up, as resolveConntrack has it.
 func track(c *bpfobj.Config) {
 	c.Track, c.Track4, c.Track6, c.Hz = 1, 1, 1, 250
-	c.CtEstablished, c.CtStream, c.CtChecksum, c.CtLiberal = kernelAddress, kernelAddress+4, kernelAddress+8, kernelAddress+12
+	c.CtEstablished, c.CtStream, c.CtChecksum = kernelAddress, kernelAddress+4, kernelAddress+8
 }
 
 // What rules can be, as far as programs differ by it: where there are any, and what they ask for. A policy alone asks for nothing.

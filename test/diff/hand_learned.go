@@ -49,6 +49,8 @@ func learnedTraps() []hand {
 				step(redirectTo("10.5.1.1", "10.0.1.11")), step(join(udp(0, h0, "10.5.1.1"), udp(0, h0, "10.5.1.2"))), step(join(udp(0, h0, "10.5.1.1"), udp(0, h0, "10.5.1.2")), "sysctl net.ipv4.conf.all.accept_redirects=0", "sysctl net.ipv4.conf.p1.accept_redirects=0")}},
 		{name: "path-mtu tiny", why: "a path MTU too small to be believed binds forwarded packets too", reasons: []string{"fast", "mtu"},
 			steps: []handStep{step(sizes(600)), step(pathMTU(500)), step(nil, "sleep 2s"), step(sizes(600))}},
+		{name: "path-mtu tiny gso", why: "the same, and segmentation still to be done", hooks: []string{"tc"},
+			steps: []handStep{step(offloads()), step(pathMTU(500)), step(offloads())}},
 		{name: "path-mtu under a locked mtu", why: "where the route's mtu is locked, IPv6 holds forwarded packets to what it learned", slow: Excuse{IP4: true, IP6: true},
 			steps: []handStep{step(sizes(1300), "ip route replace 10.1.0.0/16 via 10.0.1.10 mtu lock 1400", "ip route replace 2001:db8:1::/48 via fd00::2:0:0:0:10 mtu lock 1400"), step(pathMTU(1290)), step(sizes(1300))}},
 		{name: "multipath own source", why: "newer kernels prefer the next hop of the source's own interface, for what they send themselves", slow: Excuse{IP4: true}, reasons: []string{"fast", "local-source"},
