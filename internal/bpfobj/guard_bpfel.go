@@ -103,7 +103,6 @@ type GuardShuntConfig struct {
 	CtEstablished   uint64
 	CtStream        uint64
 	CtChecksum      uint64
-	CtLiberal       uint64
 	Lines4          uint32
 	Pad             uint32
 	Cache6Jiffies   uint64
@@ -215,7 +214,7 @@ type GuardShuntGuardQuery struct {
 	Net     uint64
 	Jiffies uint64
 	Legacy  uint64
-	Word    [39]GuardShuntWordValue
+	Word    [38]GuardShuntWordValue
 }
 
 type GuardShuntGuardWord struct {
@@ -542,17 +541,16 @@ const (
 	GuardShuntWordSHUNT_W_CT_ESTABLISHED  GuardShuntWord = 27
 	GuardShuntWordSHUNT_W_CT_STREAM       GuardShuntWord = 28
 	GuardShuntWordSHUNT_W_CT_CHECKSUM     GuardShuntWord = 29
-	GuardShuntWordSHUNT_W_CT_LIBERAL      GuardShuntWord = 30
-	GuardShuntWordSHUNT_W_BR_PREROUTING   GuardShuntWord = 31
-	GuardShuntWordSHUNT_W_BR_INPUT        GuardShuntWord = 32
-	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 33
-	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 35
-	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 35
-	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 36
-	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 37
-	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 38
-	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 39
+	GuardShuntWordSHUNT_W_BR_PREROUTING   GuardShuntWord = 30
+	GuardShuntWordSHUNT_W_BR_INPUT        GuardShuntWord = 31
+	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 32
+	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 33
+	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 36
+	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 37
+	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 38
 )
 
 type GuardShuntWordValue struct {

@@ -58,14 +58,14 @@ func (c talk) begins(do ...string) []handStep {
 	}
 }
 
-// bulkBytes is what a round of bulk carries, less than the window.
-const bulkBytes = 30 * 1400
+// talkBytes is what a round of bulk carries, less than the window.
+const talkBytes = 30 * 1400
 
 // bulk is rounds of data from the client, each acknowledged: more altogether than the window.
 func (c talk) bulk(seq uint32, rounds int) (out []handStep) {
 	for range rounds {
 		var data []Packet
-		for range bulkBytes / 1400 {
+		for range talkBytes / 1400 {
 			data = append(data, c.says(false, "PA", seq, 501, strings.Repeat("x", 1400))...)
 			seq += 1400
 		}
@@ -98,7 +98,7 @@ func trackTraps() []hand {
 			steps: append(talk6.begins(trackTable, "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), step(talk6.data(10, 1000141, 90501)))},
 		{name: "conntrack liberal off", why: "windows are looked at again: what the fast path carried meanwhile must not make Linux call the rest invalid", slow: both, reasons: []string{"fast"},
 			steps: slices.Concat(talk4.begins(trackTable, "nft table inet bad { chain f { type filter hook forward priority 0; ct state invalid drop; }; }", "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), talk4.bulk(141, 3),
-				[]handStep{step(talk4.data(3, 141+3*bulkBytes, 501), "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=0"), step(talk4.says(false, "FA", 144+3*bulkBytes, 501, ""))})},
+				[]handStep{step(talk4.data(3, 141+3*talkBytes, 501), "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=0"), step(talk4.says(false, "FA", 144+3*talkBytes, 501, ""))})},
 		{name: "conntrack flush", why: "without a table nothing is tracked, though entries live on; with one again they count", slow: both, reasons: []string{"fast"},
 			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), atOnce(talk4.data(10, 151, 501), "nft flush ruleset"), step(join(talk4.data(10, 161, 501), some())),
 				atOnce(talk4.data(10, 171, 501), trackTable), step(talk4.data(10, 181, 501)))},
