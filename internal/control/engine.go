@@ -63,7 +63,9 @@ type Engine struct {
 	data   *datapath.Datapath
 	detach bool
 	failed map[graph.Attachment]refusal
-	memo   graph.Memo
+	// committed is the snapshot in force.
+	committed datapath.Snapshot
+	memo      graph.Memo
 
 	compiled    chan compiled // from the goroutine that compiles
 	compiling   bool
@@ -287,6 +289,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 		return 0, fmt.Errorf("reading Linux's configuration: %w", err)
 	}
 	snapshot.Remembered(&net.Routes)
+	snapshot.Keep(e.committed, unread(e.reader.HasRead()))
 	stages.Read = lap()
 	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
 		e.changedAt = time.Now()
@@ -309,6 +312,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if err != nil {
 		return 0, fmt.Errorf("applying the plan: %w", err)
 	}
+	e.committed = snapshot
 	if dirty&kstate.Netfilter != 0 {
 		e.tally.Follow(net.Filter, e.reader.LegacyTables())
 	}
@@ -323,6 +327,19 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,
 		Reader: e.reader.Stats(), Features: e.data.Features()})
 	return again, nil
+}
+
+// unread is what the guard watches of the parts that were not read.
+func unread(read kstate.Parts) (s datapath.Subject) {
+	for part, subject := range map[kstate.Parts]datapath.Subject{
+		kstate.Netfilter: datapath.OfNetfilter, kstate.Rules: datapath.OfRules, kstate.Addrs: datapath.OfAddrs,
+		kstate.Sysctl: datapath.OfSwitches, kstate.XFRM: datapath.OfXFRM, kstate.Sockets: datapath.OfSockets,
+	} {
+		if read&part == 0 {
+			s |= subject
+		}
+	}
+	return s
 }
 
 func (e *Engine) publish(s *State) {

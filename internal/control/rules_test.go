@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -91,6 +93,50 @@ func TestManyRulesAreCompiledBehindTheLoop(t *testing.T) {
 		r.leaves("a rule less", shut, reason.Fast, true)
 		if after := r.engine.State().Reader; after.RuleDumps != before.RuleDumps || after.RuleChanges < before.RuleChanges+2 {
 			t.Errorf("for one rule all were read: %+v after %+v", after, before)
+		}
+	}
+}
+
+// A rule is obeyed from the next packet on also where a round that reads links, and no rules, falls between the rule and its event.
+func TestRoundsBetweenARuleAndItsEvent(t *testing.T) {
+	r := newRig(t, graph.XDP)
+	shut := lab.V4Prefixes(50).Host(2, 9).String()
+	r.exec("nft add table ip t")
+	r.exec("nft add chain ip t c { type filter hook forward priority 0; }")
+	defer r.churn()()
+	for range 20 {
+		r.leaves("no rule", shut, reason.Fast, true)
+		r.exec("nft add rule ip t c ip daddr " + shut + " drop")
+		if _, arrived := r.send(shut); arrived {
+			t.Fatal("a packet passed by rules that were others already")
+		}
+		r.exec("nft flush chain ip t c")
+	}
+}
+
+// churn changes a link that has nothing to do with anything, some thousand times a second, until the function that it returns is called.
+func (r *rig) churn() (stop func()) {
+	dut := r.net.Node(lab.Dut)
+	r.exec("ip link add churned type veth peer name churner")
+	done, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- dut.Do(func() error {
+			link, err := netlink.LinkByName("churned")
+			for i := 0; err == nil; i++ {
+				select {
+				case <-done:
+					return nil
+				case <-time.After(100 * time.Microsecond):
+					err = netlink.LinkSetAlias(link, fmt.Sprint(i))
+				}
+			}
+			return err
+		})
+	}()
+	return func() {
+		close(done)
+		if err := <-ended; err != nil {
+			r.Error(err)
 		}
 	}
 }

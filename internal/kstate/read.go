@@ -72,9 +72,12 @@ func (r *Reader) Read(p Parts) (*model.Network, error) {
 		n.Faults = append(n.Faults, r.faults[part]...)
 		n.Unknown = append(n.Unknown, r.unknown[part]...)
 	}
-	r.last = n
+	r.last, r.read = n, p
 	return &n, nil
 }
+
+// HasRead is the parts that the last Read read: those that it was asked for, and those that it found out of date.
+func (r *Reader) HasRead() Parts { return r.read }
 
 // begin forgets what the last reading of a part had to say.
 func (r *Reader) begin(p Parts) {

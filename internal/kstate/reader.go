@@ -60,6 +60,7 @@ type Reader struct {
 	addrs  map[int]bool
 	fresh  map[int]bool // devices that appeared in this Read
 	stale  Parts        // found while reading: parts to be read in the same Read
+	read   Parts        // by the last Read
 	last   model.Network
 	began  bool // something was read
 	routes routeState

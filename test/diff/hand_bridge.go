@@ -216,7 +216,7 @@ func bridgeTraps() []hand {
 	}
 	// A trap that nothing ran into proves nothing.
 	for name, reasons := range map[string][]string{
-		"learning": {"fast", "bridge-source", "bridge-destination"}, "moves": {"fast", "bridge-source"}, "floods": {"fast", "bridge-group", "bridge-destination"}, "own addresses": {"bridge-local", "bridge-promisc"},
+		"learning": {"fast", "bridge-source", "bridge-destination"}, "moves": {"fast", "bridge-source"}, "floods": {"fast", "bridge-group", "bridge-destination"}, "own addresses": {"dst-mac", "not-forwarded", "bridge-promisc"},
 		"control addresses": {"bridge-group"}, "entries": {"fast", "bridge-port"}, "entries in use": {"fast", "bridge-refresh"}, "frames": {"fast"}, "types": {"fast", "vlan-unknown"}, "senders": {"bridge-source"}, "mtu": {"fast", "mtu"},
 	} {
 		i := slices.IndexFunc(out, func(h hand) bool { return h.name == "bridge "+name })
