@@ -329,13 +329,14 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	return again, nil
 }
 
-// unread is what the guard watches of the parts that were not read.
+// unread is what the guard watches of the parts that were not read. The count of address changes counts links that come up too, and the event of an address is
+// there before it is counted, so that the round that takes it in is the next at the latest.
 func unread(read kstate.Parts) (s datapath.Subject) {
-	for part, subject := range map[kstate.Parts]datapath.Subject{
-		kstate.Netfilter: datapath.OfNetfilter, kstate.Rules: datapath.OfRules, kstate.Addrs: datapath.OfAddrs,
-		kstate.Sysctl: datapath.OfSwitches, kstate.XFRM: datapath.OfXFRM, kstate.Sockets: datapath.OfSockets,
+	for subject, parts := range map[datapath.Subject]kstate.Parts{
+		datapath.OfNetfilter: kstate.Netfilter, datapath.OfRules: kstate.Rules, datapath.OfAddrs: kstate.Addrs | kstate.Links,
+		datapath.OfSwitches: kstate.Sysctl, datapath.OfXFRM: kstate.XFRM, datapath.OfSockets: kstate.Sockets,
 	} {
-		if read&part == 0 {
+		if read&parts == 0 {
 			s |= subject
 		}
 	}
