@@ -159,7 +159,7 @@ always_inline int node_bridge(struct packet *p)
 	__u64 dev, port, br, table, flags, flags_to, ageing, src, dst, to = 0;
 	int r;
 
-	if ((void *)(eth + 1) > packet_end(p))
+	if ((void *)(eth + 1) > packet_end(p) || p->len <= sizeof(*eth))	/* Linux drops some that end with the header */
 		return SHUNT_R_TOO_SHORT;
 #ifdef HOOK_TC
 	if (p->ctx->vlan_present)
