@@ -24,6 +24,8 @@
 #define ETH_P_RARP	0x8035
 #define ETH_P_MRP	0x88E3	/* and protocols of bridges take these (br_process_frame_type()) */
 #define ETH_P_CFM	0x8902
+#define ETH_P_PPP_SES	0x8864
+#define PPPOE_SES_HLEN	8	/* with the protocol behind the header */
 
 #define IFF_PROMISC		(1 << 8)
 #define IFF_BRIDGE_PORT		(1 << 9)	/* enum netdev_priv_flags */
@@ -159,7 +161,10 @@ always_inline int node_bridge(struct packet *p)
 	__u64 dev, port, br, table, flags, flags_to, ageing, src, dst, to = 0;
 	int r;
 
-	if ((void *)(eth + 1) > packet_end(p) || p->len <= sizeof(*eth))	/* Linux drops some that end with the header */
+	if ((void *)(eth + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	/* br_netfilter, wherever it is there and whatever its switches say, drops what has no room for the header (br_nf_pre_routing()). */
+	if (eth->proto == bpf_htons(ETH_P_PPP_SES) && p->len < sizeof(*eth) + PPPOE_SES_HLEN)
 		return SHUNT_R_TOO_SHORT;
 #ifdef HOOK_TC
 	if (p->ctx->vlan_present)

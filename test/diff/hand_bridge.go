@@ -296,6 +296,9 @@ func types() (out []Packet) {
 	for _, t := range []uint16{0x0026, 0x05dc, 0x0600, 0x8035, 0x8100, 0x8808, 0x8809, 0x8847, 0x8863, 0x8864, 0x888e, 0x88a8, 0x88cc, 0x88e5, 0x88f7, 0x9000, 0xffff} {
 		out = append(out, ether(0, stationA.mac(), stationB.mac(), t, 60)...)
 	}
+	for body := range 12 { // br_netfilter wants a whole header of this one
+		out = append(out, ether(0, stationA.mac(), stationB.mac(), 0x8864, body)...)
+	}
 	return join(out, stationA.to(stationB), tagged(stationA.to(stationB), 0), tagged(stationA.to(stationB), 5), tagged(stationA.to(stationB), 5, 7), tagged(stationA.word(stationC, "dei"), 0x3005),
 		in(0, arpBetween(stationA, stationB, 1), arpBetween(stationA, stationB, 2)), pauses())
 }

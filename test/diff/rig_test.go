@@ -34,6 +34,7 @@ var (
 	tierFlag     = flag.String("tier", "", "the only tier of programs to use, \"generic\" or \"specialised\"; without, as cases say")
 	hooksFlag    = flag.String("hooks", "xdp,tc", "hooks at which cases by hand run")
 	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
+	bridgesFlag  = flag.Int("bridges", bridgeShare, "percentage of generated configurations that have a bridge")
 	filtersFlag  = flag.Int("filters", filterShare, "percentage of generated configurations that have packet filters")
 	onlyFlag     = flag.Bool("uncovered", false, "do not fail for reasons and nodes that were not hit")
 )
@@ -43,7 +44,7 @@ const quiet = 20 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	filterShare = *filtersFlag
+	filterShare, bridgeShare = *filtersFlag, *bridgesFlag
 	os.Exit(lab.Main(m))
 }
 
