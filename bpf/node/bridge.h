@@ -17,6 +17,7 @@
 #ifndef SHUNT_NODE_BRIDGE_H
 #define SHUNT_NODE_BRIDGE_H
 
+#include "../include/jhash.h"
 #include "guard.h"
 #include "vlan.h"
 
@@ -65,22 +66,14 @@
 #define BRIDGE4(base, member)		((__u32)peek(BRIDGE(base, member), 4))
 #define BRIDGE1(base, member)		(BRIDGE4(base, member) & 0xff)	/* never the last of its structure */
 
-#define BRIDGE_ROL(x, n)	((x) << (n) | (x) >> (32 - (n)))
-
 /* jhash2() of an address in VLAN 0, include/linux/jhash.h. */
 always_inline __u32 fdb_hash(__u64 mac, __u32 seed)
 {
-	__u32 a = 0xdeadbeef + (2 << 2) + seed, b = a, c = a;
+	__u32 a = JHASH_INITVAL + (2 << 2) + seed, b = a, c = a;
 
 	b += (__u32)(mac >> 32);
 	a += (__u32)mac;
-	c ^= b; c -= BRIDGE_ROL(b, 14);
-	a ^= c; a -= BRIDGE_ROL(c, 11);
-	b ^= a; b -= BRIDGE_ROL(a, 25);
-	c ^= b; c -= BRIDGE_ROL(b, 16);
-	a ^= c; a -= BRIDGE_ROL(c, 4);
-	b ^= a; b -= BRIDGE_ROL(a, 14);
-	c ^= b; c -= BRIDGE_ROL(b, 24);
+	JHASH_FINAL(a, b, c);
 	return c;
 }
 

@@ -17,6 +17,7 @@
 #define SHUNT_NODE_IPSET_H
 
 #include <stddef.h>
+#include "../include/jhash.h"
 #include "rule_step.h"
 
 #define SET_TIMEOUT	1	/* IPSET_EXT_TIMEOUT and _COUNTER, include/linux/netfilter/ipset/ip_set.h */
@@ -90,21 +91,8 @@ always_inline __u32 set4(const int how, void *memory, __u64 addr, __u32 offset)
 /* A member of four bytes; of two shorter ones in a word the first is the lower half. */
 #define SET_KIND(w, member) rule4((w)->set.kind + offsetof(struct shunt_set_kind, member))
 
-#define ROL(x, n) ((x) << (n) | (x) >> (32 - (n)))
-
 /* What comes behind is read behind it. */
 #define SET_KEEP(a, b, c) asm volatile("" : "+r"(a), "+r"(b), "+r"(c))
-
-#define SET_MIX(a, b, c)				\
-	do {						\
-		a -= c; a ^= ROL(c, 4); c += b;		\
-		b -= a; b ^= ROL(a, 6); a += c;		\
-		c -= b; c ^= ROL(b, 8); b += a;		\
-		a -= c; a ^= ROL(c, 16); c += b;	\
-		b -= a; b ^= ROL(a, 19); a += c;	\
-		c -= b; c ^= ROL(b, 4); b += a;		\
-		SET_KEEP(a, b, c);			\
-	} while (0)
 
 /* Where a key has its last word, that of the ports and the prefix length. */
 #define KEY_LAST(key) ((key) == (KEY_SIX | KEY_TWO) ? 8 : (key) == KEY_SIX ? 4 : (key) == KEY_TWO ? 2 : 1)
@@ -118,27 +106,23 @@ always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int 
 		a += words[0];
 		b += words[1];
 		c += words[2];
-		SET_MIX(a, b, c);
+		JHASH_MIX(a, b, c);
+		SET_KEEP(a, b, c);
 		words += 3;
 	}
 	if (key == (KEY_SIX | KEY_TWO)) {
 		a += words[0];
 		b += words[1];
 		c += words[2];
-		SET_MIX(a, b, c);
+		JHASH_MIX(a, b, c);
+		SET_KEEP(a, b, c);
 		words += 3;
 	}
 	a += words[0];
 	b += words[1];
 	if (key & KEY_TWO)
 		c += words[2];
-	c ^= b; c -= ROL(b, 14);
-	a ^= c; a -= ROL(c, 11);
-	b ^= a; b -= ROL(a, 25);
-	c ^= b; c -= ROL(b, 16);
-	a ^= c; a -= ROL(c, 4);
-	b ^= a; b -= ROL(a, 14);
-	c ^= b; c -= ROL(b, 24);
+	JHASH_FINAL(a, b, c);
 	SET_KEEP(a, b, c);
 	return c;
 }
@@ -273,7 +257,7 @@ always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
 		return SET_UNKNOWN;
 	s->buckets = table + frozen.sets.bucket;
 	s->size = (1U << (bits & 31)) - 1;
-	s->seed = 0xdeadbeef + set4(how, memory, s->data, SET_KIND(w, first));
+	s->seed = JHASH_INITVAL + set4(how, memory, s->data, SET_KIND(w, first));
 	s->lengths = 1;
 	s->nomatch = 0;
 	s->state = SET_KEYED;
