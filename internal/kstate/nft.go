@@ -127,7 +127,7 @@ func (r *Reader) dumpNFT(t *nftTables) error {
 	}
 	for i := range d.Sets {
 		s := &d.Sets[i]
-		if !r.whole && !sets[nftName{s.Family, s.Table, s.Name}] {
+		if s.Unread = !r.whole && !sets[nftName{s.Family, s.Table, s.Name}]; s.Unread {
 			continue
 		}
 		attributes := body(nil, func(ae *netlink.AttributeEncoder) {

@@ -68,7 +68,7 @@ func plainFilter(rs *ruleset.Ruleset) *ruleset.Ruleset {
 	}
 	for i := range out.Sets {
 		if out.Sets[i].Elements = slices.Clone(out.Sets[i].Elements); !asked[ruleset.SetID(i)] {
-			out.Sets[i].Elements = nil
+			out.Sets[i].Elements, out.Sets[i].Unread = nil, false
 		}
 		// The kernel grows a hash behind the command's return, and lists what is in it in another order then.
 		slices.SortFunc(out.Sets[i].Elements, func(a, b ruleset.Element) int { return a.Key[0].Lo.Compare(b.Key[0].Lo) })

@@ -3,6 +3,7 @@
 package tally
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/shuntnet/shunt/internal/datapath"
@@ -176,17 +177,40 @@ func (t *Tally) Prune() {
 	}
 	t.pruned = t.rules
 	there := map[string]bool{}
+	objects, sets := false, false // were read
 	for i := range t.rules.Counters {
 		if at := &t.rules.Counters[i].At; at.Kind != ruleset.LegacyCounter {
 			there[at.ID()] = true
+			objects = objects || at.Kind == ruleset.NamedCounter
 		}
 	}
 	if len(there) == 0 {
 		return // perhaps they could not be read
 	}
-	for id := range t.kept {
-		if !there[id] {
-			delete(t.kept, id)
-		}
+	for i := range t.rules.Sets {
+		sets = sets || t.rules.Sets[i].Dialect == ruleset.NFT
 	}
+	for id := range t.kept {
+		if there[id] || t.unread(id, objects, sets) {
+			continue
+		}
+		delete(t.kept, id)
+	}
+}
+
+// unread says whether a counter may be there although the rules do not have it: what no rule asks is not read.
+func (t *Tally) unread(id string, objects, sets bool) bool {
+	p, ok := ruleset.ReadID(id)
+	if !ok || t.rules.Table(p.Family, p.Table) == nil {
+		return false
+	}
+	switch p.Kind {
+	case ruleset.NamedCounter:
+		return !objects
+	case ruleset.ElementCounter:
+		return !sets || slices.ContainsFunc(t.rules.Sets, func(s ruleset.Set) bool {
+			return s.Unread && s.Family == p.Family && s.Table == p.Table && s.Name == p.Name
+		})
+	}
+	return false
 }

@@ -210,6 +210,44 @@ func TestKeepsTheRest(t *testing.T) {
 	}
 }
 
+// Objects and elements that no rule asks are not read: that they are not seen does not say that they are gone. With their table they are.
+func TestKeepsWhatIsNotRead(t *testing.T) {
+	place := func(kind ruleset.CounterKind, name string) ruleset.CounterPlace {
+		return ruleset.CounterPlace{Kind: kind, Family: ruleset.Inet, Table: "t", TableHandle: 1, Handle: 2, Name: name}
+	}
+	counter := func(p ruleset.CounterPlace) ruleset.Counter { return ruleset.Counter{At: p} }
+	object, element := place(ruleset.NamedCounter, "c"), place(ruleset.ElementCounter, "s")
+	rule, other := counter(place(ruleset.RuleCounter, "")), counter(place(ruleset.NamedCounter, "other"))
+	tables := []ruleset.Table{{Family: ruleset.Inet, Name: "t"}}
+	set := func(unread bool) []ruleset.Set {
+		return []ruleset.Set{{Family: ruleset.Inet, Table: "t", Name: "s", Unread: unread}}
+	}
+	for _, c := range []struct {
+		what            string
+		rules           ruleset.Ruleset
+		object, element bool
+	}{
+		{"neither objects nor sets are read", ruleset.Ruleset{Tables: tables, Counters: []ruleset.Counter{rule}}, true, true},
+		{"the set is not", ruleset.Ruleset{Tables: tables, Sets: set(true), Counters: []ruleset.Counter{rule}}, true, true},
+		{"the set is", ruleset.Ruleset{Tables: tables, Sets: set(false), Counters: []ruleset.Counter{rule}}, true, false},
+		{"another set is", ruleset.Ruleset{Tables: tables, Sets: []ruleset.Set{{Family: ruleset.Inet, Table: "t", Name: "z"}}, Counters: []ruleset.Counter{rule}}, true, false},
+		{"objects are", ruleset.Ruleset{Tables: tables, Counters: []ruleset.Counter{rule, other}}, false, true},
+		{"the table is gone", ruleset.Ruleset{Counters: []ruleset.Counter{rule}}, false, false},
+	} {
+		x := New()
+		for _, p := range []ruleset.CounterPlace{object, element} {
+			x.Take([]datapath.RuleCount{{Place: p, ID: p.ID(), Amount: ruleset.Amount{Packets: 1, Bytes: 60}}})
+		}
+		x.Follow(&c.rules, nil)
+		x.Prune()
+		_, hasObject := x.amounts()[object.ID()]
+		_, hasElement := x.amounts()[element.ID()]
+		if hasObject != c.object || hasElement != c.element {
+			t.Errorf("%s: object kept %v, element kept %v", c.what, hasObject, hasElement)
+		}
+	}
+}
+
 // What Linux cannot be told outlasts the daemon, in the namespace that it was counted in.
 func TestSavesTheRest(t *testing.T) {
 	path := t.TempDir() + "/counts"

@@ -83,6 +83,7 @@ type Set struct {
 	Exprs             []Expr // that each element is given
 	Elements          []Element
 	UnknownFlags      uint32
+	Unread            bool // its elements were not asked for
 }
 
 // Element is one element of a set as it lies in the kernel.

@@ -112,7 +112,7 @@ const verdictType = 0xffffff00
 func (t *Translation) translateSet(in *Set, problem string) *set {
 	s := &set{Set: in, id: rs.SetID(len(t.out.Sets))}
 	out := rs.Set{Dialect: rs.NFT, Family: rs.Family(in.Family), Table: in.Table, Name: in.Name, Handle: in.Handle, Interval: in.Flags&SetInterval != 0,
-		Timeout: in.Flags&SetTimeout != 0, Dynamic: in.Flags&SetEval != 0, Unknown: problem}
+		Timeout: in.Flags&SetTimeout != 0, Dynamic: in.Flags&SetEval != 0, Unread: in.Unread, Unknown: problem}
 	unknown := func(format string, args ...any) {
 		if out.Unknown == "" {
 			out.Unknown = fmt.Sprintf(format, args...)

@@ -31,6 +31,9 @@ type Set struct {
 	Members  []SetID // of a list:set, in order; a Lookup says how each is asked
 	Elements []Element
 
+	// Unread is for a set of nf_tables that no rule asks: what is in it was not read.
+	Unread bool
+
 	// Unknown is what was not understood of the set or its elements ("" when all was): a packet that is looked up in it is slow.
 	Unknown string
 }

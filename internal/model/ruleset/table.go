@@ -273,6 +273,18 @@ func (p *CounterPlace) ID() string {
 	return string(b)
 }
 
+// ReadID gives from an ID what tells where its counter is. False for what is none.
+func ReadID(id string) (p CounterPlace, ok bool) {
+	if len(id) < 2 {
+		return p, false
+	}
+	words := strings.SplitN(id[2:], "\x00", 4)
+	if len(words) < 4 {
+		return p, false
+	}
+	return CounterPlace{Kind: CounterKind(id[0]), Family: Family(id[1]), Table: words[0], Chain: words[1], Name: words[2]}, true
+}
+
 // Amount is a number of packets and their bytes.
 type Amount struct{ Packets, Bytes uint64 }
 
