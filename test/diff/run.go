@@ -140,6 +140,7 @@ type run struct {
 	drifts       map[string]drift // between counters, as far as they are explained
 	before       map[string]drift // the same after the last step
 	messages     [][3]int64       // by how many of limitedMessages' kinds shunt's twin was ahead after each step
+	itself       []drift          // by how much what came in by lo was ahead
 	merged       bool             // GRO may have merged some
 	res          *Result
 }
