@@ -51,6 +51,10 @@ int shunt_tc(struct __sk_buff *ctx)
 	/* Ethernet, IPv6, and ports or, where connections are tracked, TCP. */
 	__u32 headers = sizeof(struct eth) + sizeof(struct ip6) + (frozen.track ? 20 : 4);
 
+	if (resting(ctx)) {
+		count(p, SHUNT_R_RESTING, ctx->len);
+		return TCX_NEXT_;
+	}
 	__builtin_memset(fib.ipv6_dst, 0, sizeof(fib.ipv6_dst));	/* older verifiers do not see that it is IPv6's alone */
 	if (ctx_end(ctx) - ctx_data(ctx) < headers)
 		bpf_skb_pull_data(ctx, ctx->len < headers ? ctx->len : headers);

@@ -30,6 +30,10 @@ int shunt_xdp(struct xdp_md *ctx)
 	__u32 padded;
 	int r;
 
+	if (resting(ctx)) {
+		count(p, SHUNT_R_RESTING, ctx_len(ctx));
+		return XDP_PASS;
+	}
 	__builtin_memset(fib.ipv6_dst, 0, sizeof(fib.ipv6_dst));	/* older verifiers do not see that it is IPv6's alone */
 	p->len = frame_len(ctx);
 	if (!configured(p)) {

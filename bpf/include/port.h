@@ -14,10 +14,10 @@
 
 #include "packet.h"
 
-/* Of the port that a program is made for. */
+/* Of the port that a program is made for; the last element is rest.h's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, SHUNT_R_COUNT);
+	__uint(max_entries, SHUNT_R_COUNT + 1);
 	__type(key, __u32);
 	__type(value, struct shunt_count);
 } stats SEC(".maps");

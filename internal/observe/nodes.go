@@ -35,7 +35,7 @@ var nodes = map[string][]reason.Code{
 	graph.NodeRedirect: {reason.Fast},
 	graph.NodeBridge: {reason.BridgeGroup, reason.BridgeSource, reason.BridgeRefresh, reason.BridgeDestination, reason.BridgeLocal, reason.BridgePort,
 		reason.BridgeTable, reason.BridgePromisc},
-	nodeHook: {reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
+	nodeHook: {reason.Resting, reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
 }
 
 // nodeOf is the node that a reason belongs to; nodeInput for what is frozen from Linux's configuration.

@@ -100,6 +100,7 @@ const (
 	BridgeTable
 	BridgePromisc
 
+	Resting
 	Watchdog
 	Stale
 	WrongDevice
@@ -211,6 +212,7 @@ var table = [Count]Info{
 	BridgeTable:        {"bridge-table", Lookup, "The bridge's table of stations is being resized, or too many share a place in it."},
 	BridgePromisc:      {"bridge-promisc", Lookup, "The bridge itself is promiscuous: this host gets a copy of every frame."},
 
+	Resting:     {"resting", State, "Thousands of packets in a row went to Linux by other reasons; now one in sixteen is looked at, until the fast path decides one again."},
 	Watchdog:    {"watchdog", State, "The daemon has not shown itself alive in time; everything goes to Linux."},
 	Stale:       {"stale", State, "Linux changed and the daemon has not yet caught up; everything goes to Linux until it has."},
 	WrongDevice: {"wrong-device", State, "The program runs on another device or network namespace than it was made for."},

@@ -132,6 +132,7 @@ func (s status) String() string {
 // impossible are the reasons that cannot be provoked in this rig, each with why.
 var impossible = map[string]string{
 	"wrong-device":   "needs a device that moves to another namespace with its program; tested in internal/datapath",
+	"resting":        "needs thousands of slow packets on one CPU; tested in internal/datapath",
 	"paused":         "set by `shunt pause`; the command line's tests",
 	"egress-frags":   "every veth that can be redirected to sends frames in several buffers",
 	"trim-failed":    "bpf_xdp_adjust_tail() and bpf_skb_change_tail() refuse to shorten only below an Ethernet header",
