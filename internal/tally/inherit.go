@@ -2,66 +2,50 @@
 
 package tally
 
-import "slices"
-
 // inherit takes over what is owed to the entries of a table that this one replaced. Nothing says which rule of it is which of the old ones but its
 // chain and its text, so of several rules of one text in a chain that has changed none inherits: Linux has their counts but for those of the last period,
 // and these would go to the wrong one.
 func (x *table) inherit(old *table) {
-	to := map[int]int{} // entries by those of the old table
-	for i := range x.chains {
-		c := &x.chains[i]
-		at := slices.IndexFunc(old.chains, func(o chain) bool { return o.name == c.name })
-		if at < 0 {
-			continue
-		}
-		o := &old.chains[at]
-		if o.policy >= 0 && c.policy >= 0 && o.accept == c.accept {
-			to[o.policy] = c.policy
-		}
-		c.match(o, to)
-	}
+	same := map[string]bool{}
 	for _, d := range old.owed {
-		if entry, ok := to[d.entry]; ok {
+		if entry, ok := x.heir(old, d, same); ok {
 			d.entry = entry
 			x.owed[entry] = d
 		}
 	}
 	for _, d := range old.doubtful {
-		if entry, ok := to[d.entry]; ok {
+		if entry, ok := x.heir(old, d, same); ok {
 			d.entry = entry
 			x.doubtful = append(x.doubtful, d)
 		}
 	}
 }
 
-// match finds the rules of a chain as it was before in what it is now.
-func (c *chain) match(old *chain, to map[int]int) {
-	if slices.Equal(c.texts, old.texts) {
-		for i, entry := range old.rules {
-			to[entry] = c.rules[i]
+// heir is the entry that a debt to an entry of the old table belongs to; same remembers which chains have the rules that they had.
+func (x *table) heir(old *table, d *debt, same map[string]bool) (entry int, ok bool) {
+	c, o := x.chain(d.chain), old.chain(d.chain)
+	if c == nil || o == nil {
+		return 0, false
+	}
+	if d.entry == o.policy {
+		return c.policy, c.policy >= 0 && c.accept == o.accept
+	}
+	at := o.ruleAt(d.entry)
+	if at < 0 {
+		return 0, false
+	}
+	equal, known := same[c.name]
+	if !known {
+		equal = c.same(o)
+		same[c.name] = equal
+	}
+	if !equal {
+		text := o.rules[at].Text
+		now := c.places(text, 2)
+		if len(now) != 1 || len(o.places(text, 2)) != 1 {
+			return 0, false
 		}
-		return
+		at = now[0]
 	}
-	now, before := only(c.texts), only(old.texts)
-	for text, i := range before {
-		if j, ok := now[text]; ok {
-			to[old.rules[i]] = c.rules[j]
-		}
-	}
-}
-
-// only gives the places of the texts that occur once.
-func only(texts []string) map[string]int {
-	at, times := make(map[string]int, len(texts)), make(map[string]int, len(texts))
-	for i, t := range texts {
-		at[t] = i
-		times[t]++
-	}
-	for t, n := range times {
-		if n > 1 {
-			delete(at, t)
-		}
-	}
-	return at
+	return c.entry(at), true
 }

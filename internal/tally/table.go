@@ -5,6 +5,7 @@ package tally
 import (
 	"bytes"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/kstate"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -20,60 +21,55 @@ type table struct {
 	// or caught between a tool's two calls, the second of which gives counters their values back.
 	doubtful []*debt
 	chains   []chain
-	entryOf  map[ruleset.CounterID]int
 }
 
 // debt is what one counter is to be raised by.
 type debt struct {
 	entry int
+	chain string
+	id    string // of the counter's identity
 	ruleset.Amount
 	least ruleset.Amount // that the counter stands at, unless it was set to zero since
 }
 
-// chain is a chain's part of a table: its rules by text, and their entries.
-type chain struct {
-	name   string
-	policy int // entry, -1 for none
-	accept bool
-	texts  []string
-	rules  []int
-}
-
 func newTable(rules *ruleset.Ruleset, t *ruleset.Table) *table {
-	x := &table{family: t.Family, name: t.Name, owed: map[int]*debt{}, entryOf: map[ruleset.CounterID]int{}}
-	entry := func(id ruleset.CounterID) int {
-		x.entryOf[id] = rules.Counters[id].At.Index
-		return x.entryOf[id]
-	}
+	x := &table{family: t.Family, name: t.Name, owed: map[int]*debt{}, chains: make([]chain, len(t.Chains))}
 	for i := range t.Chains {
-		from := &t.Chains[i]
-		c := chain{name: from.Name, policy: -1}
-		if b := from.Base; b != nil && b.Counter != ruleset.NoCounter {
-			c.policy, c.accept = entry(b.Counter), b.Policy == ruleset.Accept
-		}
-		for j := range from.Rules {
-			for _, s := range from.Rules[j].Steps {
-				if n, ok := s.(ruleset.Count); ok && n.Counter != ruleset.NoCounter {
-					c.texts, c.rules = append(c.texts, from.Rules[j].Text), append(c.rules, entry(n.Counter))
-				}
-			}
-		}
-		x.chains = append(x.chains, c)
+		x.chains[i] = newChain(rules, &t.Chains[i])
 	}
 	return x
 }
 
+func (x *table) chain(name string) *chain {
+	for i := range x.chains {
+		if x.chains[i].name == name {
+			return &x.chains[i]
+		}
+	}
+	return nil
+}
+
+// find gives the entry that a counter lives in.
+func (x *table) find(p *ruleset.CounterPlace) (entry int, ok bool) {
+	c := x.chain(p.Chain)
+	if c == nil {
+		return 0, false
+	}
+	entry = c.find(p)
+	return entry, entry >= 0
+}
+
 // owe notes that the fast path counted for an entry.
-func (x *table) owe(entry int, a ruleset.Amount) {
+func (x *table) owe(entry int, c *datapath.RuleCount) {
 	d := x.owed[entry]
 	if d == nil {
-		d = &debt{entry: entry}
+		d = &debt{entry: entry, chain: c.Place.Chain, id: c.ID}
 		if entry < len(x.counts) {
 			d.least = x.counts[entry]
 		}
 		x.owed[entry] = d
 	}
-	d.Amount = d.Amount.Add(a)
+	d.Amount = d.Amount.Add(c.Amount)
 }
 
 // stand takes up what Linux's counters stand at, before the fast path counts on.

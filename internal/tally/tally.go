@@ -20,16 +20,9 @@ type Tally struct {
 	mu     sync.Mutex
 	rules  *ruleset.Ruleset
 	tables []*table
-	places map[string]place          // counters of legacy tables by their identity
 	kept   map[string]ruleset.Amount // all others, by ruleset.CounterPlace.ID
 	pruned *ruleset.Ruleset          // the rules that kept was last compared with
 	saved  map[string]ruleset.Amount // what of kept is in the file
-}
-
-// place is an entry of a table.
-type place struct {
-	table *table
-	entry int
 }
 
 // linux is what a Tally asks of the kernel, which tests stand in for.
@@ -41,7 +34,7 @@ type linux struct {
 
 // New gives an empty Tally.
 func New() *Tally {
-	return &Tally{linux: linux{kstate.ReadLegacy, kstate.AddLegacyCounts, kstate.LegacyBusy}, places: map[string]place{}, kept: map[string]ruleset.Amount{}}
+	return &Tally{linux: linux{kstate.ReadLegacy, kstate.AddLegacyCounts, kstate.LegacyBusy}, kept: map[string]ruleset.Amount{}}
 }
 
 // Take adds what the data path counted. It belongs to the rules that were last followed.
@@ -52,8 +45,10 @@ func (t *Tally) Take(counted []datapath.RuleCount) {
 		c := &counted[i]
 		if c.Place.Kind != ruleset.LegacyCounter {
 			t.kept[c.ID] = t.kept[c.ID].Add(c.Amount)
-		} else if p, ok := t.places[c.ID]; ok {
-			p.table.owe(p.entry, c.Amount)
+		} else if x := t.table(c.Place.Family, c.Place.Table); x != nil {
+			if entry, ok := x.find(&c.Place); ok {
+				x.owe(entry, c)
+			}
 		}
 	}
 }
@@ -80,15 +75,13 @@ func (t *Tally) Follow(rules *ruleset.Ruleset, legacy []kstate.LegacyTable) {
 	}
 }
 
-// relocate brings what is owed to the entries of new tables.
+// relocate brings what is owed to the entries of new tables. Of many rules few have counted since Linux was told last, so only those are looked for.
 func (t *Tally) relocate(rules *ruleset.Ruleset, legacy []kstate.LegacyTable) {
 	before := t.tables
 	t.tables = nil
-	clear(t.places)
 	if rules == nil || len(legacy) == 0 {
 		return
 	}
-	identities := rules.Identities()
 	for i := range rules.Tables {
 		if rules.Tables[i].Dialect != ruleset.Legacy {
 			continue
@@ -100,9 +93,6 @@ func (t *Tally) relocate(rules *ruleset.Ruleset, legacy []kstate.LegacyTable) {
 			}
 		}
 		t.tables = append(t.tables, x)
-		for id, entry := range x.entryOf {
-			t.places[identities[id].ID()] = place{x, entry}
-		}
 	}
 }
 
@@ -160,9 +150,9 @@ func (t *Tally) amounts() map[string]ruleset.Amount {
 	for id, a := range t.kept {
 		out[id] = a
 	}
-	for id, p := range t.places {
-		if o := p.table.owed[p.entry]; o != nil {
-			out[id] = o.Amount
+	for _, x := range t.tables {
+		for _, d := range x.owed {
+			out[d.id] = d.Amount
 		}
 	}
 	return out

@@ -274,3 +274,31 @@ func TestSavesTheRest(t *testing.T) {
 		t.Errorf("without a file: %v", err)
 	}
 }
+
+// Where very many rules count they are found by an index, and get what is theirs as few do: with twins among them, and with a rule that comes before they were told.
+func TestManyRulesCount(t *testing.T) {
+	var texts []string
+	var counted, want []uint64
+	for i := range uint64(5 * manyAsked) {
+		texts = append(texts, fmt.Sprint("rule ", i))
+		if i%10 == 9 {
+			texts[i] = "twin"
+		}
+		counted, want = append(counted, i+1), append(want, i+1)
+	}
+	b := newBench(t, texts...)
+	b.counted(counted...)
+	b.settles("each its own", false, append(slices.Clone(want), 0)...)
+
+	b.counted(counted...)
+	texts = slices.Insert(texts, 3, "new")
+	want = slices.Insert(want, 3, 0)
+	b.replace(append(slices.Clone(want), 0), texts...)
+	b.follow()
+	for i := range want {
+		if texts[i] != "twin" {
+			want[i] *= 2
+		}
+	}
+	b.settles("with one more among them", false, append(want, 0)...)
+}
