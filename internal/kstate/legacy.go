@@ -26,6 +26,7 @@ const (
 	entriesHeader = 40                                   // struct ipt_get_entries up to its entries
 	infoEntry     = 36                                   // hook_entry[5]
 	infoUnderflow = 56
+	infoEntries   = 76 // how many
 	infoSizeOff   = 80
 
 	countersSize  = 16 // struct xt_counters, the last of an entry
@@ -64,7 +65,9 @@ func (l *live) legacy(family int, table string) ([]byte, error) {
 			return nil, err
 		}
 		size := get32(info, infoSizeOff)
-		entries := make([]byte, entriesHeader+int(size))
+		// The answers lie one behind the other as they are to be, but for the second one's header, which the first is put over.
+		both := make([]byte, infoSize+int(size))
+		entries := both[infoSize-entriesHeader:]
 		copy(entries, table)
 		put32(entries, tableNameLen, size)
 		err := getsockopt(fd, level, soGetEntries, entries)
@@ -74,7 +77,8 @@ func (l *live) legacy(family int, table string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return append(info, entries[entriesHeader:]...), nil
+		copy(both, info)
+		return both, nil
 	}
 	return nil, unix.EAGAIN
 }
@@ -153,7 +157,8 @@ func takeCounters(blob []byte, lay layout) (counts []ruleset.Amount, err error) 
 	if len(blob) < infoSize {
 		return nil, errors.New("legacy table too short")
 	}
-	t := legacyBlob{blob[infoSize:], lay}
+	t := legacyBlob{b: blob[infoSize:], layout: lay}
+	counts = make([]ruleset.Amount, 0, min(int(get32(blob, infoEntries)), len(t.b)/lay.size))
 	for off := 0; off < len(t.b); {
 		e, err := t.at(off)
 		if err != nil {
@@ -172,8 +177,6 @@ type legacyEntry struct {
 	next    int // offset of the entry behind it
 	target  []byte
 	verdict int32 // of the standard target: negative for a verdict, else the offset of a user chain
-	tracks  bool  // a match or target that may need connection tracking
-	sets    bool  // a match or target that looks into ipsets
 }
 
 // untrackedXT are the matches and targets that leave connection tracking alone.
@@ -185,9 +188,12 @@ var untrackedXT = setOfNames("addrtype ah bpf cgroup comment cpu dccp devgroup d
 type legacyBlob struct {
 	b []byte
 	layout
+	// What was last asked of a name: those of neighbouring entries are often the same.
+	asked        []byte
+	tracks, sets bool
 }
 
-func (t legacyBlob) at(off int) (e legacyEntry, err error) {
+func (t *legacyBlob) at(off int) (e legacyEntry, err error) {
 	if off < 0 || off+t.size > len(t.b) {
 		return e, malformed(off)
 	}
@@ -196,21 +202,6 @@ func (t legacyBlob) at(off int) (e legacyEntry, err error) {
 		return e, malformed(off)
 	}
 	e.target = t.name(off + target)
-	if len(e.target) > 0 {
-		e.tracks, e.sets = !untrackedXT[string(e.target)], isSet(string(e.target))
-	}
-	for m := t.size; m < target; { // matches lie between the entry and its target
-		if m+targetHeader > target {
-			return e, malformed(off)
-		}
-		name := t.name(off + m)
-		e.tracks, e.sets = e.tracks || !untrackedXT[string(name)], e.sets || isSet(string(name))
-		n := int(get16(t.b, off+m))
-		if n < targetHeader {
-			return e, malformed(off)
-		}
-		m += n
-	}
 	e.next = off + next
 	if len(e.target) == 0 {
 		if next < target+targetHeader+4 {
@@ -221,10 +212,38 @@ func (t legacyBlob) at(off int) (e legacyEntry, err error) {
 	return e, nil
 }
 
+// uses says what the matches and the target of an entry that at has given need: tracks, connection tracking, perhaps; sets, ipsets.
+func (t *legacyBlob) uses(off int, e *legacyEntry) (tracks, sets bool, err error) {
+	target := int(get16(t.b, off+t.target))
+	if len(e.target) > 0 {
+		tracks, sets = t.use(e.target)
+	}
+	for m := t.size; m < target; { // matches lie between the entry and its target
+		if m+targetHeader > target {
+			return tracks, sets, malformed(off)
+		}
+		n := int(get16(t.b, off+m))
+		if n < targetHeader {
+			return tracks, sets, malformed(off)
+		}
+		x, y := t.use(t.name(off + m))
+		tracks, sets = tracks || x, sets || y
+		m += n
+	}
+	return tracks, sets, nil
+}
+
+func (t *legacyBlob) use(name []byte) (tracks, sets bool) {
+	if t.asked == nil || !bytes.Equal(t.asked, name) {
+		t.asked, t.tracks, t.sets = name, !untrackedXT[string(name)], isSet(string(name))
+	}
+	return t.tracks, t.sets
+}
+
 func malformed(off int) error { return fmt.Errorf("legacy entry at %d is malformed", off) }
 
 // name is that of a match or target: both begin with their size and their name.
-func (t legacyBlob) name(off int) []byte {
+func (t *legacyBlob) name(off int) []byte {
 	name := t.b[off+2 : off+2+targetNameLen]
 	return name[:max(bytes.IndexByte(name, 0), 0)]
 }
@@ -237,13 +256,17 @@ func decodeLegacy(blob []byte, table string, family model.Family, lay layout) (o
 		return nil, false, false, errors.New("legacy table too short")
 	}
 	valid := get32(blob, tableNameLen)
-	t := legacyBlob{blob[infoSize:], lay}
+	t := legacyBlob{b: blob[infoSize:], layout: lay}
 	for off := 0; off < len(t.b); {
 		e, err := t.at(off)
 		if err != nil {
 			return nil, false, false, err
 		}
-		tracks, sets = tracks || e.tracks, sets || e.sets
+		x, y, err := t.uses(off, &e)
+		if err != nil {
+			return nil, false, false, err
+		}
+		tracks, sets = tracks || x, sets || y
 		off = e.next
 	}
 	for num := range 5 {
@@ -272,7 +295,7 @@ func decodeLegacy(blob []byte, table string, family model.Family, lay layout) (o
 }
 
 // count counts the rules from one offset to another and those of the user chains that they lead to.
-func (t legacyBlob) count(from, to int) (int, error) {
+func (t *legacyBlob) count(from, to int) (int, error) {
 	rules := 0
 	seen := map[int]bool{}
 	queue := []int{}

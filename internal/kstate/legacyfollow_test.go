@@ -38,10 +38,11 @@ func TestLegacyTablesAreFollowed(t *testing.T) {
 		"iptables-legacy -I FORWARD 1 -s 10.0.0.2 -j DROP", "iptables-legacy -D FORWARD 1", "iptables-legacy -A FORWARD -s 10.0.0.1 -j DROP", "iptables-legacy -I a 1 -d 10.0.0.2 -j RETURN", "iptables-legacy -A b -j a 2>/dev/null || true",
 		"iptables-legacy -P FORWARD DROP", "iptables-legacy -P FORWARD ACCEPT", "ip6tables-legacy -I FORWARD 1 -s fd00::1 -j DROP", "ip6tables-legacy -D FORWARD 1", "iptables-legacy -R FORWARD 1 -p tcp -j ACCEPT",
 		"iptables-legacy -I FORWARD 2 -s 10.0.0.2 -j DROP", "iptables-legacy -N c 2>/dev/null || iptables-legacy -F c", "iptables-legacy -A a -j c || true", "iptables-legacy -F a", "iptables-legacy -t mangle -A POSTROUTING -p udp -j MARK --set-mark 7",
+		"iptables-legacy -E a d", "iptables-legacy -E d a", "iptables-legacy -I FORWARD 1 -j ACCEPT", "iptables-legacy -D FORWARD -j ACCEPT",
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	shared := 0
-	for i := range 30 {
+	for i := range 40 {
 		do := changes[i%len(changes)]
 		if i >= len(changes) {
 			do = changes[rng.IntN(len(changes))]

@@ -3,6 +3,7 @@
 package xtables
 
 import (
+	"bytes"
 	"slices"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -17,6 +18,11 @@ type Memory struct {
 	size     int // rules that are kept
 	key      []byte
 	names    map[string]string
+
+	// The last reading: a table is mostly as it was, but for what comes before or behind some place.
+	blob []byte
+	last []entry
+	idle []entry // has room for the next
 }
 
 // alike are rules of one chain that say the same.
@@ -75,14 +81,25 @@ func (m *Memory) forget(entries int) {
 			delete(m.rules, key)
 		}
 	}
+	for i := range m.last { // what was a rule may be a policy by now, and a rule again later
+		if e := &m.last[i]; e.alike != nil && e.alike.found == 0 {
+			e.alike = nil
+		}
+	}
 }
 
-// find gives the rule that an entry was at an earlier reading; of several that are alike each once, in their order.
-func (m *Memory) find(key []byte) *remembered {
+// alike gives the rules that say the same as an entry.
+func (m *Memory) alike(key []byte) *alike {
 	a := m.rules[string(key)]
 	if a == nil {
-		return nil
+		a = &alike{}
+		m.rules[string(key)] = a
 	}
+	return a
+}
+
+// next gives the rule that an entry was at an earlier reading; of several that are alike each once, in their order.
+func (m *Memory) next(a *alike) *remembered {
 	if a.reading != m.reading {
 		a.reading, a.found = m.reading, 0
 	}
@@ -94,15 +111,66 @@ func (m *Memory) find(key []byte) *remembered {
 }
 
 // keep takes a rule in that was not found.
-func (m *Memory) keep(key []byte, r remembered) {
-	a := m.rules[string(key)]
-	if a == nil {
-		a = &alike{reading: m.reading}
-		m.rules[string(key)] = a
-	}
+func (m *Memory) keep(a *alike, r remembered) {
 	a.rules = append(a.rules, r)
 	a.found++
 	m.size++
+}
+
+// room is for so many entries.
+func (m *Memory) room(entries int) []entry {
+	if m == nil || cap(m.idle) < entries {
+		return make([]entry, 0, entries)
+	}
+	return m.idle[:0]
+}
+
+// took makes a reading the last one.
+func (m *Memory) took(d *decoder) {
+	if m == nil {
+		return
+	}
+	clear(m.last) // it refers to the bytes of its reading
+	m.idle, m.last, m.blob = m.last[:0], d.all, d.blob
+}
+
+// before finds entries where they were at the last reading: from the beginning of the table on up to the first that differs, then from its end.
+type before struct {
+	*Memory
+	shift int // by so many places those at the end have moved
+	begin bool
+}
+
+func (m *Memory) before(entries int) before {
+	if m == nil {
+		return before{}
+	}
+	return before{m, entries - len(m.last), true}
+}
+
+// find gives the entry of the last reading that has the bytes of the one at a place, which is the next in number.
+func (p *before) find(b []byte, at, number int) *entry {
+	if p.Memory == nil {
+		return nil
+	}
+	if p.begin {
+		if e := p.same(b, at, number); e != nil {
+			return e
+		}
+		p.begin = false
+	}
+	return p.same(b, at, number-p.shift)
+}
+
+func (p *before) same(b []byte, at, number int) *entry {
+	if number < 0 || number >= len(p.last) {
+		return nil
+	}
+	e := &p.last[number]
+	if size := e.next - e.at; at+size > len(b) || !bytes.Equal(b[at:at+size], p.blob[infoSize+e.at:infoSize+e.next]) {
+		return nil
+	}
+	return e
 }
 
 // name gives a name without making it anew each time.

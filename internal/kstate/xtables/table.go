@@ -61,6 +61,10 @@ type entry struct {
 	verdict      int32 // of the standard target, whose name is empty
 	chain        string
 	targetOffset int
+
+	again bool   // it was there at the last reading, and its matches are not taken apart
+	alike *alike // of its rule, and the chain that it was in when that was found
+	in    string
 }
 
 // DecodeTable reads a legacy table: struct ipt_getinfo and its entries. The table is added to a rule set with its counters.
@@ -95,6 +99,7 @@ func take(blob []byte, family rs.Family, c *Context, out *rs.Ruleset, m *Memory)
 		out.Counters = out.Counters[:counters]
 		return nil, fmt.Errorf("legacy table %s: %w", name, err)
 	}
+	m.took(d)
 	return d, nil
 }
 
@@ -112,8 +117,16 @@ type decoder struct {
 
 // entries takes the blob apart.
 func (d *decoder) entries(b []byte) error {
-	d.all = make([]entry, 0, min(int(binary.NativeEndian.Uint32(d.blob[infoEntries:])), len(b)/(d.size+extensionHeader)))
+	count := int(binary.NativeEndian.Uint32(d.blob[infoEntries:]))
+	d.all = d.memory.room(min(count, len(b)/(d.size+extensionHeader)))
+	before := d.memory.before(count)
 	for at := 0; at < len(b); {
+		if e := before.find(b, at, len(d.all)); e != nil {
+			d.all = append(d.all, entry{})
+			d.repeat(&d.all[len(d.all)-1], e, b, at)
+			at += e.next - e.at
+			continue
+		}
 		bad := func() error { return fmt.Errorf("entry at %d is malformed", at) }
 		if at+d.size > len(b) {
 			return bad()
@@ -125,13 +138,8 @@ func (d *decoder) entries(b []byte) error {
 		}
 		e.next, e.targetOffset = at+next, target
 		e.packets, e.bytes = binary.NativeEndian.Uint64(e.b[d.counters:]), binary.NativeEndian.Uint64(e.b[d.counters+8:])
-		for m := d.size; m < target; {
-			x, n, err := d.extension(b[at+m : at+target])
-			if err != nil {
-				return bad()
-			}
-			e.matches = append(e.matches, x)
-			m += n
+		if err := d.takeMatches(&e, b); err != nil {
+			return bad()
 		}
 		x, _, err := d.extension(b[at+target : at+next])
 		if err != nil {
@@ -151,10 +159,38 @@ func (d *decoder) entries(b []byte) error {
 		d.all = append(d.all, e)
 		at = e.next
 	}
-	if n := int(binary.NativeEndian.Uint32(d.blob[infoEntries:])); n != len(d.all) || n == 0 || d.all[n-1].target.Name != "ERROR" {
-		return fmt.Errorf("%d entries, not %d, or the last is none", len(d.all), n)
+	if count != len(d.all) || count == 0 || d.all[count-1].target.Name != "ERROR" {
+		return fmt.Errorf("%d entries, not %d, or the last is none", len(d.all), count)
 	}
 	return nil
+}
+
+// takeMatches takes those of an entry apart; its target's offset is known.
+func (d *decoder) takeMatches(e *entry, b []byte) error {
+	for m := d.size; m < e.targetOffset; {
+		x, n, err := d.extension(b[e.at+m : e.at+e.targetOffset])
+		if err != nil {
+			return err
+		}
+		e.matches = append(e.matches, x)
+		m += n
+	}
+	return nil
+}
+
+// repeat makes an entry of one of the last reading that has the same bytes.
+func (d *decoder) repeat(e, was *entry, b []byte, at int) {
+	*e = *was
+	e.at, e.next, e.number, e.again, e.matches = at, at+was.next-was.at, len(d.all)-1, true, nil
+	e.b = b[at : at+d.size]
+	info := at + e.targetOffset + extensionHeader
+	e.target.Info = b[info : info+len(was.target.Info)]
+	if e.target.Name == "" && e.verdict >= 0 {
+		e.alike = nil // where it leads says no offset, but the name of what is there
+	}
+	if e.target.Name == "ERROR" {
+		d.starts[e.next] = e.chain
+	}
 }
 
 // extension reads a match or target: size, name, revision, struct.
@@ -280,13 +316,15 @@ func (d *decoder) rules(chain string, entries []entry) []rs.Rule {
 }
 
 // known gives the rule of an entry, if possible as it was at an earlier reading.
-func (d *decoder) known(e *entry, chain string) remembered {
-	var key []byte
+func (d *decoder) known(e *entry, chain string) *remembered {
 	if d.memory != nil {
-		key = d.keyOf(e, chain)
-		if r := d.memory.find(key); r != nil {
-			d.out.Counters[r.counter] = d.counted(e, chain)
-			return *r
+		if e.alike == nil || e.in != chain {
+			e.alike, e.in = d.memory.alike(d.keyOf(e, chain)), chain
+		}
+		if r := d.memory.next(e.alike); r != nil {
+			c := &d.out.Counters[r.counter]
+			c.Packets, c.Bytes, c.At.Index = e.packets, e.bytes, e.number
+			return r
 		}
 	}
 	var r remembered
@@ -294,14 +332,18 @@ func (d *decoder) known(e *entry, chain string) remembered {
 	steps, words := d.rule(e, chain)
 	r.steps, r.text = steps, strings.Join(words, " ")
 	if d.memory != nil {
-		d.memory.keep(key, r)
+		d.memory.keep(e.alike, r)
 	}
-	return r
+	return &r
 }
 
 // rule gives the steps of an entry: its own conditions, its matches, its counter, its target.
 func (d *decoder) rule(e *entry, chain string) (steps []rs.Step, words []string) {
 	steps, words = d.head(e).Steps(d.Six)
+	if e.again {
+		e.again = false
+		d.takeMatches(e, d.blob[infoSize:]) // as at the last reading, when there was no fault in them
+	}
 	for _, m := range e.matches {
 		s, w := Match(d.Context, m)
 		steps, words = append(steps, s...), append(words, w)

@@ -175,8 +175,8 @@ func TestMemoryForgets(t *testing.T) {
 	for i := range 10_000 {
 		m.reading++
 		for _, key := range []string{"stays", "stays", fmt.Sprint(i)} {
-			if m.find([]byte(key)) == nil {
-				m.keep([]byte(key), remembered{text: key, counter: rs.CounterID(m.size)})
+			if a := m.alike([]byte(key)); m.next(a) == nil {
+				m.keep(a, remembered{text: key, counter: rs.CounterID(m.size)})
 			}
 		}
 		m.forget(3)
