@@ -80,7 +80,7 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 	if was.Name != now.Name {
 		return false
 	}
-	common := now
+	common := [][]ruleset.Rule{now.Rules}
 	if !shared(was.Rules, now.Rules) {
 		some := len(c.changed)
 		both, ok := c.rules(was.Rules, now.Rules)
@@ -91,10 +91,10 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 			return false
 		}
 		c.before = c.before || !routed(c.hook)
-		common = &ruleset.Chain{Rules: both}
+		common = both
 	}
 	same := true
-	c.y.eachVerdict(common, func(v ruleset.Verdict) {
+	follow := func(v ruleset.Verdict) {
 		if !same || v.Code != ruleset.Jump && v.Code != ruleset.Goto {
 			return
 		}
@@ -104,26 +104,38 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 			return
 		}
 		same = c.below(s, t, from, to)
-	})
+	}
+	for _, part := range common {
+		c.y.eachVerdict(&ruleset.Chain{Rules: part}, follow)
+	}
 	return same
 }
 
-// rules notes those that only one of two lists has and gives the others, which have to be in the same order in both.
-func (c *comparison) rules(was, now []ruleset.Rule) (both []ruleset.Rule, ok bool) {
+// rules notes those that only one of two lists has and gives the others, which have to be in the same order in both, as parts of the second.
+func (c *comparison) rules(was, now []ruleset.Rule) (both [][]ruleset.Rule, ok bool) {
 	if c.limit == 0 {
 		return nil, false
 	}
-	j := 0
-	for i := range now {
+	i, j := 0, 0
+	for i < len(now) {
+		begin := i
+		for i < len(now) && j < len(was) && SameRule(&was[j], &now[i]) {
+			i, j = i+1, j+1
+		}
+		if i > begin {
+			both = append(both, now[begin:i])
+			continue
+		}
 		at := j
 		for at < len(was) && at-j <= c.limit && !SameRule(&was[at], &now[i]) {
 			at++
 		}
 		if at < len(was) && SameRule(&was[at], &now[i]) {
 			c.changed = append(c.changed, was[j:at]...)
-			both, j = append(both, now[i]), at+1
+			j = at
 		} else {
 			c.changed = append(c.changed, now[i])
+			i++
 		}
 		if len(c.changed) > c.limit {
 			return nil, false
@@ -135,12 +147,16 @@ func (c *comparison) rules(was, now []ruleset.Rule) (both []ruleset.Rule, ok boo
 
 // mistaken says whether one of the rules that came or went reads like one that stays: rules of legacy tables are told apart by their text and by how many of it come before,
 // and so are their counters (ruleset.Ruleset.Identities).
-func mistaken(both, changed []ruleset.Rule) bool {
+func mistaken(both [][]ruleset.Rule, changed []ruleset.Rule) bool {
 	texts := make(map[string]bool, len(changed))
 	for i := range changed {
 		texts[changed[i].Text] = true
 	}
-	return len(texts) > 0 && slices.ContainsFunc(both, func(r ruleset.Rule) bool { return texts[r.Text] })
+	alike := func(r ruleset.Rule) bool { return texts[r.Text] }
+	if len(changed) == 1 { // the most frequent case, and there may be very many to ask
+		alike = func(r ruleset.Rule) bool { return r.Text == changed[0].Text }
+	}
+	return len(changed) > 0 && slices.ContainsFunc(both, func(part []ruleset.Rule) bool { return slices.ContainsFunc(part, alike) })
 }
 
 // SameRule says whether two rules are one, wherever in their chains they are.
