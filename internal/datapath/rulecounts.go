@@ -67,49 +67,97 @@ func (d *Datapath) TakeRuleCounts() (out []RuleCount, err error) {
 	return out, nil
 }
 
-// read sums the counters over the CPUs.
-func (s *ruleStore) read() ([]bpfobj.Count, error) {
-	n := len(s.slots.at)
-	if s.counts != nil {
-		n = min(n, int(s.counts.MaxEntries()))
+// countBuffer is room for what the kernel says of all counters, which may be tens of thousands and are asked for with each change of legacy tables.
+type countBuffer struct {
+	keys   []uint32
+	values []bpfobj.Count // by slot and CPU
+	sums   []bpfobj.Count
+}
+
+func (b *countBuffer) grow(slots, cpus int) {
+	if len(b.keys) < slots {
+		b.keys, b.values, b.sums = make([]uint32, slots), make([]bpfobj.Count, slots*cpus), make([]bpfobj.Count, slots)
 	}
-	if s.counts == nil || n == 0 {
+}
+
+// known is the number of slots that the map has of those that were given out.
+func (s *ruleStore) known() int {
+	if s.counts == nil {
+		return 0
+	}
+	return min(len(s.slots.at), int(s.counts.MaxEntries()))
+}
+
+// read sums the counters over the CPUs. The answer is good until the next call.
+func (s *ruleStore) read() ([]bpfobj.Count, error) {
+	n := s.known()
+	if n == 0 {
 		return nil, nil
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("counting CPUs: %w", err)
 	}
-	keys, values := make([]uint32, n), make([]bpfobj.Count, n*cpus)
+	s.buffer.grow(n, cpus)
+	keys, values, out := s.buffer.keys[:n], s.buffer.values[:n*cpus], s.buffer.sums[:n]
 	var cursor ebpf.MapBatchCursor
 	got, err := s.counts.BatchLookup(&cursor, keys, values, nil)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these were the last
 		return nil, fmt.Errorf("reading the counters of rules: %w", err)
 	}
-	out := make([]bpfobj.Count, n)
+	clear(out)
 	for i := range got {
-		for _, c := range values[i*cpus : (i+1)*cpus] {
-			out[i].Packets += c.Packets
-			out[i].Bytes += c.Bytes
-		}
+		out[i] = sum(values[i*cpus : (i+1)*cpus])
 	}
 	return out, nil
 }
+
+// readSlot sums one counter over the CPUs.
+func (s *ruleStore) readSlot(n uint32) (bpfobj.Count, error) {
+	var values []bpfobj.Count
+	if err := s.counts.Lookup(n, &values); err != nil {
+		return bpfobj.Count{}, fmt.Errorf("reading a counter of rules: %w", err)
+	}
+	return sum(values), nil
+}
+
+func sum(values []bpfobj.Count) (out bpfobj.Count) {
+	for _, c := range values {
+		out.Packets += c.Packets
+		out.Bytes += c.Bytes
+	}
+	return out
+}
+
+// fewTaken is the number of slots that are sooner read one by one than all at once.
+const fewTaken = 64
 
 // rebase takes what slots that change hands hold for theirs that had them before; moved says that the map is about to be replaced by an empty one.
 func (s *ruleStore) rebase(moved bool) error {
 	if len(s.slots.taken) == 0 && !moved {
 		return nil
 	}
-	raw, err := s.read()
-	if err != nil {
-		return err
+	var raw []bpfobj.Count
+	if moved || len(s.slots.taken) > fewTaken {
+		var err error
+		if raw, err = s.read(); err != nil {
+			return err
+		}
 	}
-	for _, h := range s.slots.taken {
-		if int(h.slot) >= len(raw) {
+	for ; len(s.slots.taken) > 0; s.slots.taken = s.slots.taken[1:] { // after an error it goes on where it was
+		h := &s.slots.taken[0]
+		if int(h.slot) >= s.known() {
 			continue
 		}
-		now := raw[h.slot]
+		var now bpfobj.Count
+		if raw != nil {
+			now = raw[h.slot]
+		} else {
+			var err error
+			if now, err = s.readSlot(h.slot); err != nil {
+				return err
+			}
+		}
 		if was := h.from.base; now != was {
 			s.slots.untold = append(s.slots.untold, RuleCount{h.from.place, h.from.id, ruleset.Amount{Packets: now.Packets - was.Packets, Bytes: now.Bytes - was.Bytes}})
 		}
@@ -125,7 +173,7 @@ func (s *ruleStore) rebase(moved bool) error {
 
 // want gives every counter of a plan a slot, and takes those of others away. Those of images that stay are not looked at again, since they may be very many.
 func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
-	same := c.last.Images == rules.Images && samePlaces(c.last.Places, rules.Places)
+	same := c.last.Images == rules.Images && samePlaces(c.last.Places[0], rules.Places[0]) && samePlaces(c.last.Places[1], rules.Places[1])
 	if same && c.last.Overs[0].Image == rules.Overs[0].Image && c.last.Overs[1].Image == rules.Overs[1].Image {
 		return
 	}
@@ -145,14 +193,15 @@ func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
 		}
 	} else {
 		c.lasting = map[string]bool{}
-		for _, im := range rules.Images {
+		for stage, im := range rules.Images {
 			if im == nil {
 				continue
 			}
+			places := rules.Places[synth.FamilyOf(stage)]
 			for _, n := range im.Counters {
-				id := rules.Places[n].ID()
+				id := places[n].ID()
 				c.lasting[id] = true
-				c.acquire(id, &rules.Places[n], now)
+				c.acquire(id, &places[n], now)
 			}
 		}
 		for id := range c.of {

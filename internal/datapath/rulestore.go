@@ -44,6 +44,7 @@ type ruleStore struct {
 	at     [ruleImages]room
 	rooms  []room // in use and not yet free again, in the order of their offsets
 	slots  counterSlots
+	buffer countBuffer
 	grace  grace
 	sets   setLayout
 	clock  func() time.Time
@@ -180,9 +181,11 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 		if im == nil {
 			continue
 		}
-		places := want.Places
+		var places []ruleset.CounterPlace // fronts count nothing
 		if over := i - ruleStages - ruleFronts; over >= 0 {
 			places = want.Overs[over].Places
+		} else if i < ruleStages {
+			places = want.Places[synth.FamilyOf(i)]
 		}
 		var err error
 		if fresh[i], err = s.write(im, places); err != nil {

@@ -75,8 +75,7 @@ func (m *Memo) keep(key filterKey) *Filter {
 	if old == nil || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
 		return nil
 	}
-	f := *old
-	f.Places = m.identities()
+	f := *old // its counters are what they were, whatever others there are now
 	return &f
 }
 

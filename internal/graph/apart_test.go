@@ -131,7 +131,7 @@ func TestUnmetChangeKeepsImages(t *testing.T) {
 	net := manyRules(20, true)
 	before := Build(net, pol).Filter4
 	after := Build(withChain(net, "in", ruleset.Input), pol).Filter4
-	if after.Images[image.Post] != before.Images[image.Post] || len(after.Places) != len(before.Places)+1 {
+	if after.Images[image.Post] != before.Images[image.Post] || &after.Places[0] != &before.Places[0] {
 		t.Error("a chain at input made the image anew")
 	}
 	if met := Build(withChain(net, "out", ruleset.Postrouting), pol).Filter4; met.Images[image.Post] == before.Images[image.Post] {

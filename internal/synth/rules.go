@@ -13,9 +13,9 @@ type Rules struct {
 	// Images by RuleStage; nil for a stage without rules. Equal rules should give the same pointer: the data path installs an image when the
 	// pointer differs from the one in force.
 	Images [2 * image.Stages]*image.Image
-	Fronts [2]*image.Image        // asked before all images of IPv4, of IPv6; they have no counters
-	Overs  [2]graph.Over          // asked before the image behind the route of IPv4, of IPv6
-	Places []ruleset.CounterPlace // by ruleset.CounterID: what Image.Counters speak of
+	Fronts [2]*image.Image           // asked before all images of IPv4, of IPv6; they have no counters
+	Overs  [2]graph.Over             // asked before the image behind the route of IPv4, of IPv6
+	Places [2][]ruleset.CounterPlace // of IPv4, of IPv6, by ruleset.CounterID: what Image.Counters speak of
 }
 
 // RuleStage is the index of a family's stage in Rules.Images, as the data path counts them (SHUNT_RULE_STAGES).
@@ -26,7 +26,10 @@ func RuleStage(family ruleset.Family, stage image.Stage) int {
 	return int(stage)
 }
 
-// images takes what the graph compiled. Both families speak of counters of one rule set.
+// FamilyOf is the family that an index of Rules.Images belongs to, as Rules.Places counts them.
+func FamilyOf(stage int) int { return stage / int(image.Stages) }
+
+// images takes what the graph compiled. What it has of the families may be of different age, and so may what their counters are.
 func images(g *graph.Graph) (out Rules) {
 	for family, f := range []*graph.Filter{g.Filter4, g.Filter6} {
 		if f == nil || f.Problem != "" {
@@ -39,9 +42,7 @@ func images(g *graph.Graph) (out Rules) {
 		if f.Over != nil {
 			out.Overs[family] = *f.Over
 		}
-		if len(f.Places) > len(out.Places) { // of filters of different age the longer list goes on where the other ends
-			out.Places = f.Places
-		}
+		out.Places[family] = f.Places
 	}
 	return out
 }
