@@ -52,6 +52,14 @@ enum shunt_bridge {
 	SHUNT_BRIDGE_HOST,	/* and what is addressed to the bridge itself, which is `in` then, and routed */
 };
 
+/* Does br_netfilter show bridged packets of a family to the rules of IP (node/bridge.h)? */
+enum shunt_called {
+	SHUNT_CALLED_NONE,
+	SHUNT_CALLED_OPTION,	/* while the bridge's own option says so; the rules say nothing */
+	SHUNT_CALLED_ALL,	/* all of them; the rules say nothing */
+	SHUNT_CALLED_SLOW,	/* and that is left to Linux */
+};
+
 /* State bits of a packet's connection, NF_STATE_BIT() of include/uapi/linux/netfilter/nf_conntrack_common.h. */
 enum shunt_ct_state {
 	SHUNT_CT_INVALID = 1 << 0,
@@ -125,6 +133,8 @@ struct shunt_sets {
  */
 struct shunt_bridges {
 	__u64 options;		/* bits of net_bridge's options that must not be set */
+	__u64 call4;		/* those that have br_netfilter show IPv4 to the rules, and IPv6 */
+	__u64 call6;
 	__u16 known;		/* 1: the rest is */
 	__u16 dev_flags;	/* in struct net_device */
 	__u16 dev_priv_flags;
@@ -212,6 +222,9 @@ struct shunt_config {
 	__u8 track4;			/* 1: Linux tracks connections of this family */
 	__u8 track6;
 	__u8 bridge;			/* enum shunt_bridge */
+	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */
+	__u8 called6;
+	__u16 called_pad;
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */

@@ -44,6 +44,7 @@ struct ip6 {
 #define IP4_FRAG_MASK	bpf_htons(0x3fff)	/* more fragments, or an offset */
 
 enum {
+	PROTO_HOPOPTS = 0,
 	PROTO_ICMP = 1,
 	PROTO_IGMP = 2,
 	PROTO_TCP = 6,

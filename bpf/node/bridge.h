@@ -12,13 +12,18 @@
  * Why it is sound: programs run under rcu_read_lock(), as the bridge's receive handler does; ports, tables and entries are freed a grace period
  * after the last pointer to them is gone. Each pointer is read once and followed. An entry that is being moved to a larger table may be missed,
  * and is then Linux's; none is ever taken for another's, since its address is compared.
- * Invariant: nothing is written, neither to the frame nor to the bridge. An option, flag or state that is not known to do nothing here is Linux's.
+ *
+ * br_netfilter shows what is bridged to the rules of IP. Where those say nothing, and the guard sees to that, what is left of it are its own checks of the
+ * header: what passes them is cut to the length that the header says, the rest is Linux's.
+ * Invariant: nothing is written, neither to the frame, but for that cut at the very end, nor to the bridge. An option, flag or state that is not known to do
+ * nothing here is Linux's.
  */
 #ifndef SHUNT_NODE_BRIDGE_H
 #define SHUNT_NODE_BRIDGE_H
 
 #include "../include/jhash.h"
 #include "guard.h"
+#include "ip4.h"
 #include "vlan.h"
 
 #define ETH_P_ARP	0x0806	/* proxy ARP and neighbour suppression look into these two, */
@@ -147,11 +152,79 @@ always_inline int fdb_destination(__u64 table, __u64 mac, __u64 ageing, __u64 *t
 	return NEXT;
 }
 
+/* br_validate_ipv4(); options are Linux's. */
+always_inline int called4(struct packet *p, struct ip4 *ip)
+{
+	if ((void *)(ip + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	if (ip->ver_ihl != 0x45)
+		return (ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER;
+	p->l3_len = bpf_ntohs(ip->tot_len);
+	if (p->l3_len < sizeof(*ip) || p->l3 + p->l3_len > p->len)
+		return SHUNT_R_IP4_HEADER;
+	return ip4_sum(ip) == 0xffff ? NEXT : SHUNT_R_IP4_CHECKSUM;
+}
+
+/* br_validate_ipv6(); what is in hop-by-hop options, such as the length of a jumbogram, is Linux's. */
+always_inline int called6(struct packet *p, struct ip6 *ip)
+{
+	p->is6 = 1;
+	if ((void *)(ip + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	if ((ip->flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
+		return SHUNT_R_IP6_HEADER;
+	if (ip->nexthdr == PROTO_HOPOPTS)
+		return SHUNT_R_IP6_EXTENSION;
+	p->l3_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	return p->l3_len == sizeof(*ip) || p->l3 + p->l3_len > p->len ? SHUNT_R_IP6_HEADER : NEXT;
+}
+
+/*
+ * What br_netfilter does to a frame, but for the rules: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks at the frame. Fragments are nothing
+ * to it as long as nothing puts them together, which is done by what is not registered where rules say nothing.
+ */
+always_inline int called(struct packet *p, __u64 options, __u32 mtu)
+{
+	struct eth *eth = p->data;
+	__u64 option;
+	__u8 how;
+	int r;
+
+	if ((void *)(eth + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	if (eth->proto == bpf_htons(ETH_P_IP)) {
+		how = cfg.called4;
+		option = options & frozen.bridges.call4;
+	} else if (eth->proto == bpf_htons(ETH_P_IPV6)) {
+		how = cfg.called6;
+		option = options & frozen.bridges.call6;
+	} else if (eth->proto == bpf_htons(ETH_P_PPP_SES)) {	/* whether it looks into these is a switch of its own */
+		how = cfg.called4 || cfg.called6 ? SHUNT_CALLED_SLOW : SHUNT_CALLED_NONE;
+		option = options & (frozen.bridges.call4 | frozen.bridges.call6);
+	} else {
+		return NEXT;
+	}
+	if (how == SHUNT_CALLED_NONE)
+		return option ? SHUNT_R_BRIDGE_OPTION : NEXT;
+	if (how == SHUNT_CALLED_SLOW)
+		return SHUNT_R_BRIDGE_NETFILTER;
+	if (how == SHUNT_CALLED_OPTION && !option)
+		return NEXT;
+	p->l3 = sizeof(*eth);
+	r = eth->proto == bpf_htons(ETH_P_IP) ? called4(p, (void *)(eth + 1)) : called6(p, (void *)(eth + 1));
+	if (r != NEXT)
+		return r;
+	if (is_gso(p))
+		return p->l3 + p->l3_len == p->len ? NEXT : p->is6 ? SHUNT_R_IP6_HEADER : SHUNT_R_IP4_HEADER;
+	return p->l3_len > mtu ? SHUNT_R_MTU : NEXT;	/* which it would cut into fragments */
+}
+
 /* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. */
 always_inline int node_bridge(struct packet *p)
 {
 	struct eth *eth = p->data;
-	__u64 dev, port, br, table, flags, flags_to, ageing, src, dst, to = 0;
+	__u64 dev, port, br, table, flags, flags_to, options, ageing, src, dst, to = 0;
+	__u32 mtu;
 	int r;
 
 	if ((void *)(eth + 1) > packet_end(p))
@@ -185,7 +258,8 @@ always_inline int node_bridge(struct packet *p)
 	if (!port_plain(port, flags))
 		return SHUNT_R_BRIDGE_PORT;
 	br = BRIDGE8(port, port_bridge);
-	if (BRIDGE8(br, br_options) & frozen.bridges.options)
+	options = BRIDGE8(br, br_options);
+	if (options & frozen.bridges.options)
 		return SHUNT_R_BRIDGE_OPTION;
 	if (BRIDGE4(BRIDGE8(br, br_dev), dev_flags) & IFF_PROMISC)
 		return SHUNT_R_BRIDGE_PROMISC;
@@ -207,8 +281,12 @@ always_inline int node_bridge(struct packet *p)
 		return SHUNT_R_BRIDGE_PORT;
 	dev = BRIDGE8(to, port_dev);
 	p->out = BRIDGE4(dev, dev_ifindex);
+	mtu = BRIDGE4(dev, dev_mtu);
+	r = called(p, options, mtu);
+	if (r != NEXT || p->l3_len)
+		return r;
 	/* is_skb_forwardable(): the MTU, the header and one tag; longer ones only where they are cut later. */
-	if (!is_gso(p) && p->len > BRIDGE4(dev, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+	if (!is_gso(p) && p->len > mtu + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
 		return SHUNT_R_MTU;
 	return NEXT;
 }
@@ -219,7 +297,7 @@ always_inline int for_host(struct packet *p, int r)
 	return r == SHUNT_R_BRIDGE_LOCAL && cfg.bridge == SHUNT_BRIDGE_HOST;
 }
 
-/* A reason to leave by, or NEXT: the frame may leave by p->out as it is. */
+/* A reason to leave by, or NEXT: the frame may leave by p->out as it is now. */
 always_inline int bridge(struct packet *p)
 {
 	int r = node_bridge(p);
@@ -227,7 +305,9 @@ always_inline int bridge(struct packet *p)
 	if (r == NEXT)
 		r = bridge_egress(p);
 	if (r == NEXT)
-		r = guard_port(p);
+		r = p->l3_len ? node_guard(p) : guard_port(p);
+	if (r == NEXT && p->l3_len)
+		r = trim(p);
 	return r;
 }
 

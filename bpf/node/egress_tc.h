@@ -68,6 +68,14 @@ always_inline int bridge_egress(struct packet *p)
 	return bpf_map_lookup_elem(&tx_tc, &out) ? NEXT : SHUNT_R_EGRESS_SLOW;
 }
 
+/* Cuts off what lies behind the IP packet. */
+always_inline int trim(struct packet *p)
+{
+	if (!p->gso && p->ctx->len > p->l3 + p->l3_len && bpf_skb_change_tail(p->ctx, p->l3 + p->l3_len, 0))
+		return SHUNT_R_TRIM_FAILED;
+	return NEXT;
+}
+
 /* Returns a reason to leave by, before the first write, or NEXT: rewritten, to be handed to the neighbour layer. */
 always_inline int commit_tc(struct packet *p)
 {
@@ -76,10 +84,8 @@ always_inline int commit_tc(struct packet *p)
 	__u32 diff;
 	void *l3;
 
-	if (!p->gso && ctx->len > p->l3 + p->l3_len) {
-		if (bpf_skb_change_tail(ctx, p->l3 + p->l3_len, 0))
-			return SHUNT_R_TRIM_FAILED;
-	}
+	if (trim(p) != NEXT)
+		return SHUNT_R_TRIM_FAILED;
 	p->data = ctx_data(ctx);
 	l3 = p->data + sizeof(struct eth);
 	if (p->is6) {

@@ -108,18 +108,25 @@ always_inline int bridge_egress(struct packet *p)
 	return bpf_redirect_map(&tx_xdp, p->out | SHUNT_BRIDGED, XDP_PASS) == XDP_REDIRECT ? NEXT : SHUNT_R_EGRESS_SLOW;
 }
 
+/* Cuts off what lies behind the IP packet. */
+always_inline int trim(struct packet *p)
+{
+	__u32 pad = p->len - p->l3 - p->l3_len;
+
+	return pad && bpf_xdp_adjust_tail(p->ctx, -(int)pad) ? SHUNT_R_TRIM_FAILED : NEXT;
+}
+
 /* Returns a reason to leave by, before the first write, or NEXT: rewritten. */
 always_inline int commit_xdp(struct packet *p)
 {
 	ctx_t *ctx = p->ctx;
-	__u32 *frame, pad;
+	__u32 *frame;
 	struct eth *eth;
 	void *l3;
 
 	if (cfg.neigh_use)
 		note_neighbour(p);
-	pad = p->len - p->l3 - p->l3_len;
-	if (pad && bpf_xdp_adjust_tail(ctx, -(int)pad))
+	if (trim(p) != NEXT)
 		return SHUNT_R_TRIM_FAILED;
 	if (cfg.vlan_in || cfg.vlan_out) {
 		int room = (int)(sizeof(struct eth) + sizeof(struct vlan_tag) * (p->tags.n & 3)) - (int)p->l3;

@@ -24,6 +24,8 @@ const (
 type GuardShuntBridges struct {
 	_            structs.HostLayout
 	Options      uint64
+	Call4        uint64
+	Call6        uint64
 	Known        uint16
 	DevFlags     uint16
 	DevPrivFlags uint16
@@ -53,6 +55,15 @@ type GuardShuntBridges struct {
 	FdbUpdated   uint16
 	Pad          uint16
 }
+
+type GuardShuntCalled uint32
+
+const (
+	GuardShuntCalledSHUNT_CALLED_NONE   GuardShuntCalled = 0
+	GuardShuntCalledSHUNT_CALLED_OPTION GuardShuntCalled = 1
+	GuardShuntCalledSHUNT_CALLED_ALL    GuardShuntCalled = 2
+	GuardShuntCalledSHUNT_CALLED_SLOW   GuardShuntCalled = 3
+)
 
 type GuardShuntConfig struct {
 	_  structs.HostLayout
@@ -92,9 +103,11 @@ type GuardShuntConfig struct {
 	Track4          uint8
 	Track6          uint8
 	Bridge          uint8
+	Called4         uint8
+	Called6         uint8
+	CalledPad       uint16
 	Hz              uint32
 	Counters        uint32
-	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64
@@ -139,6 +152,8 @@ type GuardShuntConfig struct {
 	Bridges struct {
 		_            structs.HostLayout
 		Options      uint64
+		Call4        uint64
+		Call6        uint64
 		Known        uint16
 		DevFlags     uint16
 		DevPrivFlags uint16
@@ -571,6 +586,7 @@ const (
 	GuardProgShuntHooks      = "shunt_hooks"
 	GuardVarExportBridge     = "export_bridge"
 	GuardVarExportBridges    = "export_bridges"
+	GuardVarExportCalled     = "export_called"
 	GuardVarExportConfig     = "export_config"
 	GuardVarExportConn       = "export_conn"
 	GuardVarExportCount      = "export_count"
@@ -660,6 +676,7 @@ type GuardMapSpecs struct {
 type GuardVariableSpecs struct {
 	ExportBridge     *ebpf.VariableSpec `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.VariableSpec `ebpf:"export_bridges"`
+	ExportCalled     *ebpf.VariableSpec `ebpf:"export_called"`
 	ExportConfig     *ebpf.VariableSpec `ebpf:"export_config"`
 	ExportConn       *ebpf.VariableSpec `ebpf:"export_conn"`
 	ExportCount      *ebpf.VariableSpec `ebpf:"export_count"`
@@ -721,6 +738,7 @@ func (m *GuardMaps) Close() error {
 type GuardVariables struct {
 	ExportBridge     *ebpf.Variable `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.Variable `ebpf:"export_bridges"`
+	ExportCalled     *ebpf.Variable `ebpf:"export_called"`
 	ExportConfig     *ebpf.Variable `ebpf:"export_config"`
 	ExportConn       *ebpf.Variable `ebpf:"export_conn"`
 	ExportCount      *ebpf.Variable `ebpf:"export_count"`

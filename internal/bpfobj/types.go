@@ -36,6 +36,13 @@ const (
 	BridgeHost   = uint8(GuardShuntBridgeSHUNT_BRIDGE_HOST)
 )
 
+// What br_netfilter is to a bridge's frames of a family, enum shunt_called.
+const (
+	CalledOption = uint8(GuardShuntCalledSHUNT_CALLED_OPTION)
+	CalledAll    = uint8(GuardShuntCalledSHUNT_CALLED_ALL)
+	CalledSlow   = uint8(GuardShuntCalledSHUNT_CALLED_SLOW)
+)
+
 // Reverse path modes, enum shunt_rpf.
 const (
 	RPFSource = uint8(GuardShuntRpfSHUNT_RPF_SOURCE)

@@ -134,9 +134,11 @@ type XDPShuntConfig struct {
 	Track4          uint8
 	Track6          uint8
 	Bridge          uint8
+	Called4         uint8
+	Called6         uint8
+	CalledPad       uint16
 	Hz              uint32
 	Counters        uint32
-	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64
@@ -181,6 +183,8 @@ type XDPShuntConfig struct {
 	Bridges struct {
 		_            structs.HostLayout
 		Options      uint64
+		Call4        uint64
+		Call6        uint64
 		Known        uint16
 		DevFlags     uint16
 		DevPrivFlags uint16

@@ -42,11 +42,12 @@ func (d *Datapath) meetBridges() {
 	d.features.meetBridges(d.objects, kernel)
 }
 
-// plainOptions are the options of a bridge at which known unicast is forwarded as without them; all others must be off.
+// plainOptions are the options of a bridge at which known unicast is forwarded as without them; all others must be off, but for those that ask for
+// br_netfilter.
 var plainOptions = []string{
 	"BROPT_VLAN_STATS_ENABLED", "BROPT_GROUP_ADDR_SET", "BROPT_MULTICAST_ENABLED", "BROPT_MULTICAST_QUERIER", "BROPT_MULTICAST_QUERY_USE_IFADDR",
 	"BROPT_MULTICAST_STATS_ENABLED", "BROPT_HAS_IPV6_ADDR", "BROPT_VLAN_STATS_PER_PORT", "BROPT_NO_LL_LEARN", "BROPT_VLAN_BRIDGE_BINDING",
-	"BROPT_MDB_OFFLOAD_FAIL_NOTIFICATION",
+	"BROPT_MDB_OFFLOAD_FAIL_NOTIFICATION", "BROPT_NF_CALL_ARPTABLES",
 }
 
 // bridgeLayout reads from the kernel's type information where its bridge keeps what programs read.
@@ -80,9 +81,16 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 	}
 	out.Options = ^uint64(0)
 	for _, v := range options.Values {
-		if slices.Contains(plainOptions, v.Name) {
-			out.Options &^= 1 << v.Value
+		bit := uint64(1) << v.Value
+		switch {
+		case v.Name == "BROPT_NF_CALL_IPTABLES":
+			out.Call4 = bit
+		case v.Name == "BROPT_NF_CALL_IP6TABLES":
+			out.Call6 = bit
+		case !slices.Contains(plainOptions, v.Name):
+			continue
 		}
+		out.Options &^= bit
 	}
 	return out, nil
 }

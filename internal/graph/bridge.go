@@ -4,7 +4,6 @@ package graph
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -32,7 +31,8 @@ func (b *builder) describeBridges() {
 			continue
 		}
 		why := join(b.bridgeReasons(br), memberReasons(l))
-		p.Bridge = &Member{Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}}
+		p.Bridge = &Member{Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
+		p.Bridge.Except = tidy(join(p.Bridge.Call4.Why, p.Bridge.Call6.Why))
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
 		}
@@ -65,24 +65,7 @@ func (b *builder) bridgeReasons(br *model.Link) []Why {
 	for _, o := range br.Bridge.On {
 		why = append(why, because(reason.BridgeOption, "%s: %s", br.Name, o))
 	}
-	for _, o := range br.Bridge.NFCall {
-		why = append(why, because(reason.BridgeNetfilter, "%s: %s 1", br.Name, o))
-	}
-	// What br_netfilter does is done by its hooks, which come with it (brnf_init_net()).
-	if b.net.Sysctl.BridgeNFCall {
-		why = append(why, because(reason.BridgeNetfilter, "%s", strings.Join(b.callingSysctls(), ", ")))
-	}
 	return why
-}
-
-// callingSysctls names the switches of br_netfilter that are on.
-func (b *builder) callingSysctls() (out []string) {
-	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
-		if v := b.net.Sysctl.Values["bridge/bridge-nf-call-"+name]; v != "" && v != "0" {
-			out = append(out, "net.bridge.bridge-nf-call-"+name+" = "+v)
-		}
-	}
-	return out
 }
 
 // memberReasons gives the reasons in a port's options, which hold for frames in and out.
@@ -142,7 +125,7 @@ func (b *builder) host(br, port *model.Link) Input {
 	if !br.Up {
 		why = append(why, because(reason.LinkDown, "%s", br.Name))
 	}
-	in.IP4.Why, in.IP6.Why = tidy(join(in.IP4.Why, why)), tidy(join(in.IP6.Why, why))
+	in.IP4.Why, in.IP6.Why = tidy(join(in.IP4.Why, why, b.calledHost(br, model.IP4))), tidy(join(in.IP6.Why, why, b.calledHost(br, model.IP6)))
 	return in
 }
 
@@ -181,11 +164,11 @@ func (b *builder) across() map[Attachment]bool {
 		if p.Bridge != nil && len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
 			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
 		}
-		willing[p.Index] = p.Bridge != nil && len(p.Bridge.Why) == 0 && len(p.XDP) == 0
+		willing[p.Index] = p.Bridge != nil && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
 	}
 	for i := range g.Ports {
 		p := &g.Ports[i]
-		if p.Bridge == nil || len(p.Bridge.Why) > 0 {
+		if p.Bridge == nil || len(p.Bridge.unseen()) > 0 {
 			continue
 		}
 		var byXDP, byTC, onlyTC, waiting bool // other ports: those that XDP reaches, tc reaches, only tc; those that wait for this one to be loaded
@@ -224,7 +207,7 @@ func (b *builder) joinBridges(hook Hook, across map[Attachment]bool) {
 		case p.Bridge == nil || p.Has(hook):
 		case across[Attachment{p.Index, hook}]:
 			p.Hooks, *why = append(p.Hooks, hook), nil
-		case len(*why) == 0 && len(p.Bridge.Why) == 0:
+		case len(*why) == 0 && len(p.Bridge.unseen()) == 0:
 			*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
 		}
 	}
@@ -246,9 +229,11 @@ func (b *builder) closeLatePorts() {
 // bridgeNodes gives the path of bridged frames its nodes; without a program it inherits the port's reasons.
 func (b *builder) bridgeNodes(p *Port) {
 	switch {
-	case p.Bridge == nil || len(p.Bridge.Why) > 0:
+	case p.Bridge == nil:
+	case len(p.Bridge.Why) > 0:
+		p.Bridge.Except = nil
 	case len(p.Hooks) == 0:
-		p.Bridge.Why = p.Why
+		p.Bridge.Why, p.Bridge.Except = p.Why, nil
 	default:
 		p.Bridge.Nodes = []Node{{Kind: NodeBridge}, {Kind: NodeEgress}, {Kind: NodeGuard}, {Kind: NodeRedirect}}
 	}

@@ -3,6 +3,7 @@
 package graph
 
 import (
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -65,9 +66,27 @@ var bridgeDecisions = []decision{
 		[]change{inBridge("eth0", "eth1", "eth2"), on("eth1", func(l *model.Link) { l.Port.On = []string{"locked"} })}},
 	{"an option of the port, way out", reason.BridgeOption, overTC("eth0"), []change{bridged01, on("eth0", func(l *model.Link) { l.Port.On = []string{"backup_port"} })},
 		[]change{bridged01, on("eth0", func(l *model.Link) { l.Port.Isolated = true })}},
-	{"bridge-nf-call-iptables", reason.BridgeNetfilter, frames("eth0"), []change{bridged01, network(func(n *model.Network) { n.Sysctl.BridgeNFCall = true })}, []change{bridged01}},
-	{"nf_call_iptables of the bridge", reason.BridgeNetfilter, frames("eth0"),
-		[]change{bridged01, bridgeOption(func(b *model.Bridge) { b.NFCall = []string{"nf_call_iptables"} })}, []change{bridged01}},
+	{"br_netfilter and no rules", reason.BridgeNetfilter, shown4("eth0"), nil, []change{bridged01, calls}},
+	{"br_netfilter and an empty chain", reason.BridgeNetfilter, shown4("eth0"), nil, []change{bridged01, calls, nf(nfChain(model.IP4, "forward", 0))}},
+	{"br_netfilter and a rule", reason.BridgeNetfilter, shown4("eth0"), []change{bridged01, calls, nf(nfChain(model.IP4, "forward", 1))}, []change{bridged01, nf(nfChain(model.IP4, "forward", 1))}},
+	{"br_netfilter and a rule before the route", reason.BridgeNetfilter, shown4("eth1"), []change{bridged01, calls, nf(nfChain(model.IP4, "prerouting", 1))},
+		[]change{bridged01, calls, nf(nfChain(model.IP4, "input", 1))}},
+	{"br_netfilter and a rule behind it", reason.BridgeNetfilter, shown6("eth0"), []change{bridged01, calls, nf(nfChain(model.IP6, "postrouting", 1))},
+		[]change{bridged01, calls, nf(nfChain(model.IP6, "output", 1))}},
+	{"br_netfilter and a rule of the other family", reason.BridgeNetfilter, shown6("eth0"), []change{bridged01, calls, nf(nfChain(model.IP6, "forward", 1))},
+		[]change{bridged01, calls, nf(nfChain(model.IP4, "forward", 1))}},
+	{"br_netfilter and connection tracking", reason.BridgeNetfilter, shown4("eth0"), []change{bridged01, calls, followed(model.IP4)}, []change{bridged01, calls, followed(model.IP6)}},
+	{"br_netfilter and a legacy policy", reason.BridgeNetfilter, shown4("eth0"), []change{bridged01, calls, nf(model.NFHook{Family: model.IP4, Hook: "forward", Kind: model.Legacy, Table: "filter"})},
+		[]change{bridged01, calls, nf(model.NFHook{Family: model.IP4, Hook: "forward", Kind: model.Legacy, Table: "filter", PolicyAccept: true})}},
+	{"nf_call_iptables of the bridge", reason.BridgeNetfilter, shown4("eth0"), []change{bridged01, registered, nf(nfChain(model.IP4, "forward", 1)), asks("nf_call_iptables")},
+		[]change{bridged01, registered, nf(nfChain(model.IP4, "forward", 1)), asks("nf_call_ip6tables", "nf_call_arptables")}},
+	{"nf_call_ip6tables of the bridge", reason.BridgeNetfilter, shown6("eth0"), []change{bridged01, registered, nf(nfChain(model.IP6, "forward", 1)), asks("nf_call_ip6tables")},
+		[]change{bridged01, registered, nf(nfChain(model.IP6, "forward", 1)), asks("nf_call_iptables", "nf_call_arptables")}},
+	{"an option without br_netfilter", reason.BridgeNetfilter, shown4("eth0"), []change{bridged01, asks("nf_call_iptables")}, []change{bridged01, registered, asks("nf_call_iptables")}},
+	{"br_netfilter without IPv6", reason.BridgeNetfilter, shown6("eth0"), []change{bridged01, calls, network(func(n *model.Network) { n.Sysctl.All6.Present = false })}, []change{bridged01, calls}},
+	{"rules of one family leave the frames of the other", reason.BridgeNetfilter, anyHook("eth0"), nil, []change{routesNothing, bridged01, calls, nf(nfChain(model.IP4, "forward", 1))}},
+	{"rules of both leave nothing to win", reason.BridgeNetfilter, anyHook("eth0"), []change{routesNothing, bridged01, calls, nf(nfChain(model.IP4, "forward", 1)), nf(nfChain(model.IP6, "forward", 1))},
+		[]change{routesNothing, bridged01, nf(nfChain(model.IP4, "forward", 1)), nf(nfChain(model.IP6, "forward", 1))}},
 	{"ebtables", reason.NetfilterBridge, frames("eth0"), []change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "forward", Kind: model.Legacy, Function: "ebt_in_hook"})},
 		[]change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "input", Kind: model.Legacy, Function: "ebt_in_hook"})}},
 	{"a chain of the bridge family", reason.NetfilterBridge, frames("eth0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "postrouting", 1))},
@@ -117,9 +136,56 @@ var bridgeDecisions = []decision{
 	{"a route to a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0"),
 		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
 	{"a route to a bridge with chains", reason.NetfilterBridge, outTC("br0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "output", 1))}, []change{bridged01}},
-	{"a route to a bridge with br_netfilter", reason.BridgeNetfilter, outTC("br0"), []change{bridged01, network(func(n *model.Network) { n.Sysctl.BridgeNFCall = true })},
-		[]change{bridged01, policy(func(p *Policy) { p.Kernel.Bridge = false })}},
+	{"a route to a bridge is none that br_netfilter looks at", reason.BridgeNetfilter, outTC("br0"), nil, []change{bridged01, calls, nf(nfChain(model.IP4, "forward", 1))}},
+	{"what is addressed to the bridge was shown to prerouting", reason.BridgeNetfilter, toBridge("eth0"),
+		[]change{bridged01, calls, nf(model.NFHook{Family: model.IP4, Hook: "prerouting", Kind: model.NFTables, Table: "t", Chain: "c", Rules: 1, PolicyAccept: true, Priority: math.MinInt32})},
+		[]change{bridged01, calls, nf(nfChain(model.IP4, "prerouting", 0))}},
+	{"and is shown to it again in a VRF", reason.BridgeNetfilter, toBridge("eth0"), []change{bridged01, calls, redBridge},
+		[]change{bridged01, redBridge}},
 	{"a route to a bridge without carrier", reason.LinkDown, outTC("br0"), []change{bridged01, on("br0", func(l *model.Link) { l.Running = false })}, []change{bridged01}},
+}
+
+// registered is br_netfilter, which does what the bridge's options say; calls is its switches on as well.
+var registered = nf(model.NFHook{Family: model.BridgeFamily, Hook: "prerouting", Kind: model.BridgeNF, Function: "br_nf_pre_routing"})
+
+func calls(n *model.Network, p *Policy) {
+	registered(n, p)
+	n.Sysctl.BridgeCall4, n.Sysctl.BridgeCall6, n.Sysctl.All6.Present = true, true, true
+}
+
+// redBridge puts the bridge into a VRF.
+func redBridge(n *model.Network, p *Policy) {
+	with(vrfDevice(20, "red", 100))(n, p)
+	enslave(kindVRF, 20, "br0")(n, p)
+}
+
+func asks(options ...string) change {
+	return func(n *model.Network, p *Policy) {
+		n.Sysctl.All6.Present = true
+		n.LinkByName("br0").Bridge.NFCall = options
+	}
+}
+
+// followed is connection tracking of a family.
+func followed(family model.Family) change {
+	return nf(model.NFHook{Family: family, Hook: "prerouting", Kind: model.Conntrack, Function: string(family) + "_conntrack_in", Priority: -200})
+}
+
+// routesNothing leaves bridging as the only business.
+func routesNothing(n *model.Network, p *Policy) {
+	for i := range n.Links {
+		n.Links[i].Conf4.Forwarding = false
+	}
+	n.Sysctl.All6.Forwarding = false
+}
+
+// shown4 is IPv4 between the ports of a bridge.
+func shown4(name string) place {
+	return place{"bridged IPv4 at " + name, func(t *testing.T, g *Graph) []Why { return portOf(t, g, name).Bridge.Call4.Why }}
+}
+
+func shown6(name string) place {
+	return place{"bridged IPv6 at " + name, func(t *testing.T, g *Graph) []Why { return portOf(t, g, name).Bridge.Call6.Why }}
 }
 
 // Ports of one bridge reach each other by the hook that fits both; ports of two do not.

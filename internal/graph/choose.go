@@ -199,7 +199,7 @@ func (b *builder) explain(p *Port) {
 		p.XDP = slowPaths(p.Inputs)
 	}
 	if p.Bridge != nil && len(p.Hooks) == 0 {
-		p.XDP, p.TC = join(p.XDP, p.Bridge.Why), join(p.TC, p.Bridge.Why)
+		p.XDP, p.TC = join(p.XDP, p.Bridge.unseen()), join(p.TC, p.Bridge.unseen())
 	}
 	p.XDP, p.TC = tidy(p.XDP), tidy(p.TC)
 	if len(p.Hooks) > 0 || p.Via != 0 {

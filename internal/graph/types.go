@@ -103,6 +103,9 @@ type Member struct {
 	Index int    `json:"ifindex"` // of the bridge
 	Name  string `json:"name"`
 	Path         // of known unicast between ports
+	// What br_netfilter does with those that carry IPv4, and IPv6.
+	Call4 Call `json:"call4,omitzero"`
+	Call6 Call `json:"call6,omitzero"`
 }
 
 // Has says whether the port is attached at hook.

@@ -79,7 +79,7 @@ func (r *Reader) readSysctl(n *model.Network) {
 	s.ForwardUsePMTU, s.UpdatePriority = is("ipv4/ip_forward_use_pmtu"), is("ipv4/ip_forward_update_priority")
 	s.EarlyDemux = is("ipv4/ip_early_demux")
 	s.FibNotifyOnFlag = is("ipv4/fib_notify_on_flag_change") || is("ipv6/fib_notify_on_flag_change")
-	s.BridgeNFCall = is("bridge/bridge-nf-call-iptables") || is("bridge/bridge-nf-call-ip6tables") || is("bridge/bridge-nf-call-arptables")
+	s.BridgeCall4, s.BridgeCall6 = is("bridge/bridge-nf-call-iptables"), is("bridge/bridge-nf-call-ip6tables")
 	n.Sysctl = s
 }
 

@@ -108,7 +108,8 @@ type Sysctl struct {
 	HashPolicy6     uint8
 	ForwardUsePMTU  bool // net.ipv4.ip_forward_use_pmtu
 	UpdatePriority  bool // net.ipv4.ip_forward_update_priority
-	BridgeNFCall    bool // any net.bridge.bridge-nf-call-*
+	BridgeCall4     bool // net.bridge.bridge-nf-call-iptables
+	BridgeCall6     bool // net.bridge.bridge-nf-call-ip6tables
 	EarlyDemux      bool
 	FibNotifyOnFlag bool
 	Values          map[string]string // every sysctl that was read, for `show` and for the record

@@ -60,6 +60,10 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		fast := m.Fast() && len(attached) > 0
 		frames.add(m.Path, fast)
 		add(m.Why, "", "", "")
+		if m.Fast() {
+			add(m.Call4.Why, "ip4", "", m.Name)
+			add(m.Call6.Why, "ip6", "", m.Name)
+		}
 		face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
 		if len(attached) > 0 {
 			face.Graph = merge(face.Graph, m.Nodes)

@@ -241,7 +241,7 @@ var table = [Count]Info{
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
 	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
 	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters VLANs (vlan_filtering)."},
-	BridgeNetfilter:         {"bridge-netfilter", Config, "Bridged packets pass the rules of IP (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge)."},
+	BridgeNetfilter:         {"bridge-netfilter", Config, "br_netfilter (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge) shows bridged packets of this family to rules of IP that say something, or to connection tracking; or one in PPPoE."},
 	BridgeUnreadable:        {"bridge-unreadable", Config, "The bridge's table of stations cannot be read by programs on this kernel; `shunt check` says why."},
 	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},
 	ForeignTC:               {"foreign-tc", Config, "Another tc or tcx program is attached; it is respected."},

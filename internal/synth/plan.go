@@ -197,6 +197,9 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		if port.Bridge != nil && port.Bridge.Fast() {
 			c.Bridge = bpfobj.BridgeFrames
 			words.bridge(port.Index)
+			c.Called4, c.Called6 = called(port.Bridge.Call4), called(port.Bridge.Call6)
+			words.called(c.Called4, called4)
+			words.called(c.Called6, called6)
 		}
 		for _, in := range port.Inputs {
 			if len(in.VLANs) > 0 {
@@ -235,6 +238,19 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		out.Programs = append(out.Programs, Program{Hook: hook, Config: c, Words: words.list})
 	}
 	return out
+}
+
+// called says what a program does where br_netfilter looks at frames of a family.
+func called(c graph.Call) uint8 {
+	switch {
+	case c.By == "":
+		return 0
+	case len(c.Why) > 0:
+		return bpfobj.CalledSlow
+	case c.All:
+		return bpfobj.CalledAll
+	}
+	return bpfobj.CalledOption
 }
 
 // cacheable says whether a route lookup depends on nothing but what the route cache keys by: no policy rules but the kernel's own.

@@ -129,6 +129,29 @@ func TestGuardWords(t *testing.T) {
 	}
 }
 
+// Where br_netfilter shows the rules what is bridged, frames rest on there being none, by family; where they are left to Linux they rest on nothing.
+func TestBridgedPacketsThatAreShown(t *testing.T) {
+	net, g := router()
+	sysctl, slow := graph.Call{By: "sysctl", All: true}, graph.Call{By: "option", Why: []graph.Why{{Reason: reason.BridgeNetfilter}}}
+	g.Ports[0].Inputs = nil
+	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}, Call4: sysctl, Call6: slow}
+	prog := Build(net, g).Ports[0].Programs[0]
+	if prog.Config.Called4 != bpfobj.CalledAll || prog.Config.Called6 != bpfobj.CalledSlow {
+		t.Errorf("IPv4 is called %d, IPv6 %d", prog.Config.Called4, prog.Config.Called6)
+	}
+	families := map[uint8]int{}
+	for _, w := range prog.Words {
+		families[w.Family()]++
+	}
+	if families[4] != len(called4) || families[6] != 0 {
+		t.Errorf("words: %v", prog.Words)
+	}
+	g.Ports[0].Bridge.Call4, g.Ports[0].Bridge.Call6 = graph.Call{}, graph.Call{By: "option"}
+	if c := Build(net, g).Ports[0].Programs[0].Config; c.Called4 != 0 || c.Called6 != bpfobj.CalledOption {
+		t.Errorf("IPv4 is called %d, IPv6 %d", c.Called4, c.Called6)
+	}
+}
+
 // What frames of a bridge may leave by is not what routes may lead to.
 func TestBridgePort(t *testing.T) {
 	net, g := router()

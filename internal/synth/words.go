@@ -21,6 +21,15 @@ var (
 		bpfobj.WordRulesSeq6, bpfobj.WordAllForwarding6,
 		bpfobj.WordLegacy6Raw, bpfobj.WordLegacy6Mangle, bpfobj.WordLegacy6Filter, bpfobj.WordLegacy6Sec,
 	}
+	// What rests on it that rules of IP say nothing to what a bridge shows them: neither where there were none, nor in tables that were empty.
+	called4 = []bpfobj.Word{
+		bpfobj.WordIP4Prerouting, bpfobj.WordIP4Forward, bpfobj.WordIP4Postrouting,
+		bpfobj.WordLegacy4Raw, bpfobj.WordLegacy4Mangle, bpfobj.WordLegacy4Filter, bpfobj.WordLegacy4Sec,
+	}
+	called6 = []bpfobj.Word{
+		bpfobj.WordIP6Prerouting, bpfobj.WordIP6Forward, bpfobj.WordIP6Postrouting,
+		bpfobj.WordLegacy6Raw, bpfobj.WordLegacy6Mangle, bpfobj.WordLegacy6Filter, bpfobj.WordLegacy6Sec,
+	}
 	device4  = []bpfobj.Word{bpfobj.WordDevRPFilter}
 	device6  = []bpfobj.Word{bpfobj.WordDevDisable6, bpfobj.WordDevForwarding6}
 	wordsAny = []bpfobj.Word{bpfobj.WordNFTBaseSeq, bpfobj.WordXFRMPolicies, bpfobj.WordPacketSockets}
@@ -69,6 +78,13 @@ func (s *wordSet) add(in graph.Input) {
 func (s *wordSet) bridge(port int) {
 	s.words(0, bpfobj.WordNFTBaseSeq, bpfobj.WordPacketSockets, bpfobj.WordBridgePrerouting, bpfobj.WordBridgeForward, bpfobj.WordBridgePostrouting)
 	s.words(port, bpfobj.WordDevSockets)
+}
+
+// called takes what bridged packets of a family rest on that br_netfilter shows to the rules.
+func (s *wordSet) called(how uint8, words []bpfobj.Word) {
+	if how == bpfobj.CalledOption || how == bpfobj.CalledAll {
+		s.words(0, words...)
+	}
 }
 
 func (s *wordSet) words(index int, words ...bpfobj.Word) {
