@@ -30,6 +30,13 @@ func plainBridged(p Packet) bool {
 	return t == 0x0800 || t == 0x86dd
 }
 
+// plainShown says whether br_netfilter has nothing to say to a frame but that its header is right: as to one for the router.
+func plainShown(p Packet) bool {
+	p.Frame = slices.Clone(p.Frame)
+	copy(p.Frame, portMAC(p.Port))
+	return plain(p)
+}
+
 // mustBridge says whether the configuration leaves shunt no excuse for a frame from one port of a bridge to another.
 func (x *Excuse) mustBridge(p Packet, out int) bool {
 	v6 := p.Frame[12] == 0x86
@@ -49,7 +56,7 @@ func (e *expectation) expectBridged(x *Excuse, packets []Packet, linux *output, 
 	}
 	for _, p := range packets {
 		out := exits[string(p.Frame)]
-		if !plainBridged(p) || len(out) != 1 || out[0] == p.Port || !x.mustBridge(p, out[0]) {
+		if !plainBridged(p) || x.Shown && !plainShown(p) || len(out) != 1 || out[0] == p.Port || !x.mustBridge(p, out[0]) {
 			continue
 		}
 		if l.at(p.Frame[6:12], p.Port) && l.at(p.Frame[:6], out[0]) {

@@ -22,6 +22,7 @@ type Excuse struct {
 	Rules    bool           `json:"rules,omitempty"`    // packet filters: what meets a rule that only Linux can evaluate (oracle.go)
 	Tagged   bool           `json:"tagged,omitempty"`   // not an excuse: tagged packets belong to VLAN devices, so they can be fast too
 	Bridge   bool           `json:"bridge,omitempty"`   // everything that comes by a bridge or leaves by one
+	Shown    bool           `json:"shown,omitempty"`    // br_netfilter looks at what is bridged: what is not plain is Linux's
 	Bridged  []int          `json:"bridged,omitempty"`  // not an excuse: the ports that belong to the bridge br0, whose address is bridgeMAC
 }
 

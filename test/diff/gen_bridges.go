@@ -39,7 +39,7 @@ func genBridge(_ *rand.Rand, c *Config) {
 		c.add("ip link set %s master br0", portName(p))
 		c.Top[p] = "br0"
 	}
-	if !chance(rng, 20) {
+	if !chance(rng, 35) {
 		c.Commands = append(c.Commands, withoutBridgeNetfilter...)
 	} else {
 		c.Slow.Bridge = true

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// withBridgeNetfilter has bridged packets of both families shown to the rules of IP.
+var withBridgeNetfilter = []string{"sysctl net.bridge.bridge-nf-call-iptables=1", "sysctl net.bridge.bridge-nf-call-ip6tables=1", "sysctl net.bridge.bridge-nf-call-arptables=1"}
+
+// shown excuses what br_netfilter drops, cuts or looks into.
+var shown = Excuse{Bridged: onBridge.Bridged, Shown: true}
+
+// bridgeNetfilterTraps are about br_netfilter: what it does to frames by itself, and the rules that it shows them to.
+func bridgeNetfilterTraps() []hand {
+	v4, v6 := flowOf(0, h0, h1), flowOf(0, h0v6, h1v6)
+	bare := func(name, why string, slow Excuse, reasons []string, steps ...handStep) hand {
+		return hand{name: "bridge shown " + name, why: why, bare: true, slow: slow, reasons: reasons, steps: steps}
+	}
+	ruled := shown
+	ruled.IP4, ruled.IP6 = true, true
+	six := shown
+	six.IP4 = true
+	talk := join(everybody(), chat(), padded(), onPorts(), asks())
+	on := bridge("", withBridgeNetfilter...)
+	return []hand{
+		bare("frames", "headers are checked, and what lies behind a packet is cut off, even where no rule looks", shown, []string{"fast", "ip4-options", "ip4-header", "ip4-checksum", "ip6-header", "ip6-extension", "too-short"},
+			step(join(everybody(), across(byWire(join(eachEdit(v4, v6, lab.TTL(0), lab.TTL(1), lab.TTL(2), lab.BadIPChecksum(), lab.BadTransportChecksum()), options(v4), fragments(v4), shortMessages())))), on...),
+			step(join(talk, types(), across(byWire(join(lengths(v4, v6), extensions(v6), runts(v4, v6), tags()[:60])))))),
+		bare("mtu", "what a port's MTU does not take is cut into fragments, or dropped", shown, []string{"fast", "mtu"}, step(join(everybody(), sizedTo(1300), sizedTo(1301), sizedTo(1304), sizedTo(1305), unfragmented(1300), unfragmented(1301)), slices.Concat(on, []string{"ip link set p1 mtu 1300"})...),
+			step(join(sizedTo(1500), sizedTo(1501), sizedTo(3000), chat()), "ip link set p0 mtu 9000", "ip link set p1 mtu 9000")),
+		{name: "bridge shown offloads", why: "what is still to be cut passes whole, and what is still to be summed stays so", bare: true, slow: shown, hooks: []string{"tc"}, reasons: []string{"fast"},
+			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), on...), step(across(offloads()), "ip link set p1 mtu 1300")}},
+		bare("by a switch", "each switch is for one family, and off means off", shown, []string{"fast"}, step(talk, on...), step(talk, withoutBridgeNetfilter[0]), step(talk, withBridgeNetfilter[0], withoutBridgeNetfilter[1])),
+		bare("by an option", "a bridge has switches of its own, which the next frame obeys", ruled, []string{"fast", "bridge-option", "bridge-netfilter"}, step(talk, bridge("nf_call_iptables 1")...), frozen(talk, "ip link set br0 type bridge nf_call_iptables 0"),
+			frozen(talk, "ip link set br0 type bridge nf_call_ip6tables 1"), step(talk, "ip link set br0 type bridge nf_call_iptables 1 nf_call_arptables 1"), step(talk, chainOf("inet", "forward"))),
+		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale", "bridge-netfilter"}, step(talk, on...), frozen(talk, chainOf("ip", "forward")), step(talk, "nft flush ruleset"),
+			frozen(talk, chainOf("ip6", "prerouting")), step(talk, "nft flush ruleset", "nft add table ip t", "nft add chain ip t empty { type filter hook postrouting priority 0; policy accept; }"), frozen(talk, "nft add rule ip t empty udp dport 53 drop")),
+		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale", "bridge-netfilter"}, slices.Concat([]handStep{step(talk, on...)}, oldTables(talk))...),
+		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast", "bridge-netfilter"},
+			step(join(talk, across(byWire(fragments(v4)))), slices.Concat(on, []string{"nft table ip t { chain a { type filter hook forward priority 0; ct state established counter accept; ct state invalid counter drop; }; }"})...)),
+		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast", "bridge-netfilter"}, step(join(talk, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
+			step(join(talk, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting"))),
+	}
+}
+
+// chainOf is a table of a family with a chain that drops what goes to port 53.
+func chainOf(family, hook string) string {
+	return nftFile("add table "+family+" t", fmt.Sprintf("add chain %s t %s { type filter hook %s priority 0; }", family, hook, hook), fmt.Sprintf("add rule %s t %s udp dport 53 counter drop", family, hook))
+}
+
+// counting is a chain that counts what comes by the bridge or leaves by it, and drops what goes to port 53.
+func counting(hook string) string {
+	by := map[bool]string{true: "oifname", false: "iifname"}[hook == "postrouting"]
+	return nftFile("add table inet t", fmt.Sprintf("add chain inet t %s { type filter hook %s priority 0; }", hook, hook), fmt.Sprintf("add rule inet t %s %s br0 udp dport 53 counter drop", hook, by), fmt.Sprintf("add rule inet t %s %s br0 counter", hook, by))
+}
+
+// oldTables come into being with a rule, and get it again once they are empty.
+func oldTables(packets []Packet) (out []handStep) {
+	for _, table := range []string{"iptables-legacy -t raw %s PREROUTING", "ip6tables-legacy -t filter %s FORWARD"} {
+		rule := fmt.Sprintf(table, "-A") + " -p udp --dport 53 -j DROP"
+		out = append(out, frozen(packets, rule), step(packets, fmt.Sprintf(table, "-F")), frozen(packets, rule))
+	}
+	return out
+}
+
+// padded are packets with more behind them than their headers say, as short ones have on a wire.
+func padded() (out []Packet) {
+	for _, v6 := range []bool{false, true} {
+		f := stationA.flow(stationB, v6)
+		for _, n := range []int{60, 64, 100} {
+			out = append(out, in(0, lab.Edited(f.TCP("A", 1, ""), lab.Pad(n)), lab.Edited(f.UDP("p"), lab.Pad(n)))...)
+		}
+		out = append(out, in(0, lab.Edited(f.UDP("tail"), lab.Append(1, 2, 3)))...)
+	}
+	return out
+}
+
+// unfragmented are packets of n bytes that must not be cut.
+func unfragmented(n int) []Packet {
+	return in(0, lab.Edited(stationA.flow(stationB, false).UDP(strings.Repeat("d", n-28)), lab.FragmentField(2, 0)))
+}
