@@ -25,6 +25,7 @@
 #define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
+#define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
@@ -141,6 +142,10 @@ struct shunt_bridges {
 	__u16 dev_ifindex;
 	__u16 dev_mtu;
 	__u16 dev_handler;	/* rx_handler_data: the port, where it is one */
+	__u16 dev_net;
+	__u16 dev_addr;		/* points to its address */
+	__u16 dev_xdp;		/* its native XDP program */
+	__u16 veth_peer;	/* of a veth, from its struct net_device on; 0: peers are not entered */
 	__u16 port_bridge;	/* in struct net_bridge_port */
 	__u16 port_dev;
 	__u16 port_state;

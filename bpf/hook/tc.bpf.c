@@ -67,7 +67,7 @@ int shunt_tc(struct __sk_buff *ctx)
 		r = bridge(p);
 		if (r == NEXT) {
 			leave(p, SHUNT_R_FAST, p->out);
-			return bpf_redirect(p->out, 0);
+			return p->by_peer ? redirect_peer(p) : bpf_redirect(p->out, 0);
 		}
 		if (for_host(p, r))
 			r = NEXT;

@@ -35,6 +35,7 @@ struct packet {
 	__u8 ct_state;			/* of the connection, where Linux tracks them: a bit of enum shunt_ct_state */
 	__u8 ct_dir;			/* 0 original, 1 reply */
 	__u8 ct;			/* CT_HELD, CT_MARKED */
+	__u8 by_peer;			/* into the other end of a veth */
 	__u32 ct_status;		/* IPS_* */
 	__u32 ct_mark;
 	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */
@@ -45,6 +46,7 @@ struct packet {
 		__u64 pair;
 	};
 	__u32 out;			/* logical egress ifindex */
+	__u64 to;			/* of a bridged frame: the port's struct net_device */
 	__u32 slow;			/* reason by which nothing may leave there; 0: it may */
 	__u8 next_family;
 	__be32 next4;			/* next hop, where that is IPv4; else it is in `fib` */

@@ -22,7 +22,7 @@
 #define SHUNT_NODE_BRIDGE_H
 
 #include "../include/jhash.h"
-#include "guard.h"
+#include "layout.h"
 #include "ip4.h"
 #include "vlan.h"
 
@@ -65,11 +65,6 @@
 #define FDB_CHAIN	8	/* entries of a bucket that are looked at; tables are as large as to have one or two */
 #define FDB_NONE	0
 #define FDB_BUSY	1	/* the table is being resized, or the bucket is longer */
-
-#define BRIDGE(base, member)		((base) + frozen.bridges.member)
-#define BRIDGE8(base, member)		peek(BRIDGE(base, member), 8)
-#define BRIDGE4(base, member)		((__u32)peek(BRIDGE(base, member), 4))
-#define BRIDGE1(base, member)		(BRIDGE4(base, member) & 0xff)	/* never the last of its structure */
 
 /* jhash2() of an address in VLAN 0, include/linux/jhash.h. */
 always_inline __u32 fdb_hash(__u64 mac, __u32 seed)
@@ -280,6 +275,7 @@ always_inline int node_bridge(struct packet *p)
 	if (to == port || !port_plain(to, flags_to) || (flags & flags_to & BR_ISOLATED) || BRIDGE8(to, port_backup))
 		return SHUNT_R_BRIDGE_PORT;
 	dev = BRIDGE8(to, port_dev);
+	p->to = dev;
 	p->out = BRIDGE4(dev, dev_ifindex);
 	mtu = BRIDGE4(dev, dev_mtu);
 	r = called(p, options, mtu);

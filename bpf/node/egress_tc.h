@@ -11,6 +11,7 @@
 
 #include "ttl.h"
 #include "dsfield.h"
+#include "peer.h"
 
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
@@ -63,9 +64,12 @@ always_inline int node_egress(struct packet *p)
 /* May frames of the bridge leave by its port? */
 always_inline int bridge_egress(struct packet *p)
 {
-	__u32 out = p->out | SHUNT_BRIDGED;
+	__u32 out = p->out | SHUNT_BRIDGED, *way = bpf_map_lookup_elem(&tx_tc, &out);
 
-	return bpf_map_lookup_elem(&tx_tc, &out) ? NEXT : SHUNT_R_EGRESS_SLOW;
+	if (!way)
+		return SHUNT_R_EGRESS_SLOW;
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && peer_takes(p, p->to);
+	return NEXT;
 }
 
 /* Cuts off what lies behind the IP packet. */

@@ -30,6 +30,9 @@ type (
 // Bridged is SHUNT_BRIDGED: in the tables of ways out, for frames that a bridge hands to its port.
 const Bridged = uint32(1) << 31
 
+// ByPeer is SHUNT_BY_PEER: in the way out by a port of a bridge at tc, that the other end of the veth may be entered.
+const ByPeer = uint32(1) << 30
+
 // What is fast at a bridge's port, enum shunt_bridge.
 const (
 	BridgeFrames = uint8(GuardShuntBridgeSHUNT_BRIDGE_FRAMES)

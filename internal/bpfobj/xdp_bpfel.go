@@ -191,6 +191,10 @@ type XDPShuntConfig struct {
 		DevIfindex   uint16
 		DevMtu       uint16
 		DevHandler   uint16
+		DevNet       uint16
+		DevAddr      uint16
+		DevXdp       uint16
+		VethPeer     uint16
 		PortBridge   uint16
 		PortDev      uint16
 		PortState    uint16

@@ -75,6 +75,7 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 	}
 	optional := layoutTypes{specs: specs}
 	out.PortDomain = optional.at("net_bridge_port", "hwdom", word)
+	peerLayout(specs, &out)
 	var options *btf.Enum
 	if !slices.ContainsFunc(specs, func(s *btf.Spec) bool { return s.TypeByName("net_bridge_opts", &options) == nil }) {
 		return bpfobj.Bridges{}, errors.New("no enum net_bridge_opts")
@@ -93,6 +94,45 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 		out.Options &^= bit
 	}
 	return out, nil
+}
+
+// peerLayout adds where a veth keeps its other end, if programs may send frames there (bpf_redirect_peer). Before 6.7 the kernel does not count
+// them where they arrive; the type of a device's counters came with that.
+func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
+	const pointer = 8
+	t := layoutTypes{specs: specs}
+	t.at("net_device", "pcpu_stat_type", 0)
+	private := uint16(0)
+	for _, s := range specs {
+		var dev *btf.Struct
+		if s.TypeByName("net_device", &dev) == nil {
+			private = uint16(dev.Size+31) &^ 31 // netdev_priv(): NETDEV_ALIGN
+		}
+	}
+	net := t.at("net_device", "nd_net", pointer)
+	addr := t.at("net_device", "dev_addr", pointer)
+	xdp := t.at("net_device", "xdp_state", 0) + sizeofEntity // that of XDP_MODE_DRV
+	if entity := t.size("bpf_xdp_entity"); entity != sizeofEntity {
+		t.fail("struct bpf_xdp_entity has %d bytes", entity)
+	}
+	t.at("bpf_xdp_entity", "prog", pointer)
+	peer := private + t.at("veth_priv", "peer", pointer)
+	if t.err == nil {
+		out.DevNet, out.DevAddr, out.DevXdp, out.VethPeer = net, addr, xdp, peer
+	}
+}
+
+const sizeofEntity = 16
+
+// size is that of a structure in bytes.
+func (t *layoutTypes) size(name string) int {
+	for _, s := range t.specs {
+		var st *btf.Struct
+		if s.TypeByName(name, &st) == nil {
+			return int(st.Size)
+		}
+	}
+	return 0
 }
 
 // layoutTypes finds members of the kernel's structures, also in those without a name inside them. The first that is not as the data path expects is

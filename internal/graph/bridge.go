@@ -35,6 +35,7 @@ func (b *builder) describeBridges() {
 		p.Bridge.Except = tidy(join(p.Bridge.Call4.Why, p.Bridge.Call6.Why))
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
+			e.Bridge.Peer = len(e.Bridge.TC) == 0 && l.Kind == kindVeth && l.PeerNS && len(b.xdpEgressHooks(l)) == 0
 		}
 	}
 }

@@ -195,6 +195,7 @@ type Way struct {
 	Index int   `json:"ifindex"` // of the bridge
 	XDP   []Why `json:"xdp,omitempty"`
 	TC    []Why `json:"tc,omitempty"`
+	Peer  bool  `json:"peer,omitempty"` // from tc frames go on with the other end of the veth, as far as nothing there minds
 }
 
 // Special is a destination prefix under which some route has a property that bpf_fib_lookup does not honour. Which route is

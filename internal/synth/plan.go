@@ -104,7 +104,11 @@ func (t *Tables) egress(g *graph.Graph) {
 			t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
 		}
 		if e.Bridge != nil && len(e.Bridge.TC) == 0 {
-			t.TxTC[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
+			way := uint32(e.Index)
+			if e.Bridge.Peer {
+				way |= bpfobj.ByPeer
+			}
+			t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
 		}
 	}
 }

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * peer: a bridged frame straight into the other end of a veth, a container's interface.
+ *
+ * Problem: a frame that is sent by a veth waits for another soft interrupt before the other end receives it.
+ * Mechanism: bpf_redirect_peer() goes on with the other end as if it had received the frame. What the way through the veth would have done is done or asked
+ * here, in the order of veth_xmit() and __dev_forward_skb(); what the host has on its end (queueing, filters, listeners) is known to be nothing (internal/graph).
+ * Invariant: where anything in the other namespace would see a difference, an XDP program, an address that is not the frame's, a smaller MTU, the frame is sent as ever.
+ */
+#ifndef SHUNT_NODE_PEER_H
+#define SHUNT_NODE_PEER_H
+
+#include "layout.h"
+#include "vlan.h"
+
+#define IFF_UP	(1 << 0)
+
+/* Would the other end of the veth at `dev` receive the frame just so? */
+always_inline int peer_takes(struct packet *p, __u64 dev)
+{
+	struct eth *eth = p->data;
+	__u64 peer, mac;
+
+	if ((void *)(eth + 1) > packet_end(p))
+		return 0;
+	peer = BRIDGE8(dev, veth_peer);
+	if (!peer || !(BRIDGE4(peer, dev_flags) & IFF_UP) || BRIDGE8(peer, dev_xdp))
+		return 0;
+	if (BRIDGE8(peer, dev_net) == BRIDGE8(dev, dev_net))	/* the kernel would drop it */
+		return 0;
+	if (!is_gso(p) && p->len > BRIDGE4(peer, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+		return 0;
+	mac = peek(BRIDGE8(peer, dev_addr), 8);	/* of MAX_ADDR_LEN */
+	return (__u32)mac == *(__u32 *)eth->dst && (__u16)(mac >> 32) == *(__u16 *)(eth->dst + 4);
+}
+
+/* Older kernels leave to the program what veth_xmit() clears where a frame changes its namespace. */
+always_inline int redirect_peer(struct packet *p)
+{
+	ctx_t *ctx = p->ctx;
+
+	ctx->mark = 0;
+	ctx->priority = 0;
+	if (ctx->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(ctx, PACKET_HOST);
+	return bpf_redirect_peer(p->out, 0);
+}
+
+#endif
