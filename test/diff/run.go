@@ -136,12 +136,13 @@ type run struct {
 	limits       [2]limits
 	sent         *sent
 	last         status
-	counted      ruleCounters     // what shunt's twin had counted after the last step
-	drifts       map[string]drift // between counters, as far as they are explained
-	before       map[string]drift // the same after the last step
-	messages     [][3]int64       // by how many of limitedMessages' kinds shunt's twin was ahead after each step
-	itself       []drift          // by how much what came in by lo was ahead
-	merged       bool             // GRO may have merged some
+	counted      ruleCounters              // what shunt's twin had counted after the last step
+	drifts       map[string]drift          // between counters, as far as they are explained
+	before       map[string]drift          // the same after the last step
+	messages     [][3]int64                // by how many of limitedMessages' kinds shunt's twin was ahead after each step
+	itself       []drift                   // by how much what came in by lo was ahead
+	devices      [2]map[string]deviceCount // before the packets of a bridged step
+	merged       bool                      // GRO may have merged some
 	res          *Result
 }
 
@@ -186,6 +187,12 @@ func (r *run) step(n int, s *Step) error {
 	if r.c.bridged() {
 		var err error
 		if known.before, err = r.linux.fdb(); err != nil {
+			return err
+		}
+		if err = both(func(i int) (err error) {
+			r.devices[i], err = r.twin(i).deviceCounts()
+			return err
+		}); err != nil {
 			return err
 		}
 	}

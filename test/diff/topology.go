@@ -31,7 +31,7 @@ func portName(i int) string { return fmt.Sprintf("p%d", i) }
 var quietSysctls = []string{
 	"net.ipv4.icmp_ratelimit=0", "net.ipv4.icmp_ratemask=0",
 	"net.ipv6.icmp.ratelimit=0", "net/ipv6/icmp/ratemask=\n",
-	"net.ipv6.auto_flowlabels=0",
+	"net.ipv6.auto_flowlabels=0", "net.ipv4.igmp_link_local_mcast_reports=0",
 	"net.ipv6.conf.all.forwarding=1", "net.ipv4.ip_forward=1",
 }
 
