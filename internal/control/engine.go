@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -99,6 +100,7 @@ type State struct {
 type refusal struct {
 	message string
 	when    time.Time
+	life    int // model.Link.Life: another device with this number was not refused
 }
 
 // retryRefused is when a refused attachment is tried again: drivers' reasons (channels, MTU, offloads) can go away without an event.
@@ -108,7 +110,7 @@ const retryRefused = time.Minute
 func (e *Engine) refused(net *model.Network) map[graph.Attachment]string {
 	out := map[graph.Attachment]string{}
 	for at, r := range e.failed {
-		if net.Link(at.Index) == nil || time.Since(r.when) > retryRefused {
+		if l := net.Link(at.Index); l == nil || l.Life != r.life || time.Since(r.when) > retryRefused {
 			delete(e.failed, at)
 			continue
 		}
@@ -320,8 +322,15 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 		again = kstate.Links | kstate.XDP // some drivers send XDP frames only once they run a program
 	}
 	for _, f := range failures {
-		e.log.Error("a hook of a device stays empty", "ifindex", f.Index, "hook", f.Hook, "err", f.Err)
-		e.failed[graph.Attachment{Index: f.Index, Hook: f.Hook}] = refusal{f.Err.Error(), time.Now()}
+		level, life := slog.LevelError, 0
+		if errors.Is(f.Err, unix.ENODEV) || errors.Is(f.Err, unix.ENOLINK) {
+			level = slog.LevelInfo // most likely it went, or to another namespace, while this round was on its way
+		}
+		e.log.Log(context.Background(), level, "a hook of a device stays empty", "ifindex", f.Index, "hook", f.Hook, "err", f.Err)
+		if l := net.Link(f.Index); l != nil {
+			life = l.Life
+		}
+		e.failed[graph.Attachment{Index: f.Index, Hook: f.Hook}] = refusal{f.Err.Error(), time.Now(), life}
 		again = kstate.Links // without it, perhaps by another hook
 	}
 	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,

@@ -18,6 +18,7 @@ import (
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
@@ -258,4 +259,23 @@ func testRemembered(t *testing.T, src, dst, gateway, other string) {
 	fast("the route changed", third)
 	r.exec("ip route del " + dst)
 	fast("the route went", second)
+}
+
+// TestRefusalIsOfOneDevice: a device that has the number of one that was refused is tried; that one went before it could be attached to.
+func TestRefusalIsOfOneDevice(t *testing.T) {
+	at := graph.Attachment{Index: 7, Hook: graph.TC}
+	for _, c := range []struct {
+		links []model.Link
+		want  bool
+	}{
+		{[]model.Link{{Index: 7}}, true}, {[]model.Link{{Index: 7, Life: 1}}, false}, {nil, false},
+	} {
+		e := &Engine{failed: map[graph.Attachment]refusal{at: {message: "no such device", when: time.Now()}}}
+		if _, got := e.refused(&model.Network{Links: c.links})[at]; got != c.want {
+			t.Errorf("with %+v: refused %v, want %v", c.links, got, c.want)
+		}
+		if _, kept := e.failed[at]; kept != c.want {
+			t.Errorf("with %+v: remembered %v, want %v", c.links, kept, c.want)
+		}
+	}
 }
