@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,6 +206,7 @@ type errand struct {
 	of       []*attachment
 	forget   []uint64
 	recycle  []counters
+	shed     []counters // more than are kept
 }
 
 // errand gathers what there is to do; nil is nothing.
@@ -215,11 +217,15 @@ func (d *Datapath) errand() *errand {
 	}
 	e := &errand{forget: g.old, recycle: g.released}
 	add := func(stats *ebpf.Map, err error) bool {
-		if err != nil || g.places+1 == portSlots {
+		if err != nil {
 			return false
 		}
-		g.places++
-		e.register = append(e.register, counters{stats, g.places})
+		place, ok := g.newPlace()
+		if !ok {
+			stats.Close()
+			return false
+		}
+		e.register = append(e.register, counters{stats, place})
 		return true
 	}
 	for key, a := range d.ports {
@@ -229,7 +235,10 @@ func (d *Datapath) errand() *errand {
 	}
 	for n := len(g.spare) + len(g.released); n < spares && add(g.objects.newStats()); n++ {
 	}
-	if len(e.register)+len(e.forget)+len(e.recycle) == 0 {
+	if keep := max(0, mostSpares-len(g.released)); len(g.spare) > keep { // devices come and go; the most that there ever were at once need not be kept ready
+		g.spare, e.shed = slices.Clone(g.spare[:keep]), g.spare[keep:]
+	}
+	if len(e.register)+len(e.forget)+len(e.recycle)+len(e.shed) == 0 {
 		return nil
 	}
 	g.old, g.released = nil, nil
@@ -243,14 +252,17 @@ func (e *errand) run(o *objects) error {
 			return fmt.Errorf("registering counters: %w", err)
 		}
 	}
+	var errs []error
+	for _, c := range e.shed {
+		errs = append(errs, o.maps["port_stats"].Delete(c.place))
+	}
 	if len(e.forget)+len(e.recycle) == 0 {
-		return nil
+		return errors.Join(errs...)
 	}
 	// The kernel returns from a change of a map of maps when every program that may have seen the old entry has ended.
 	if err := o.maps["port_stats"].Put(uint32(0), o.nobody); err != nil {
 		return fmt.Errorf("waiting for packets: %w", err)
 	}
-	var errs []error
 	for _, number := range e.forget {
 		errs = append(errs, o.maps["configs"].Delete(number))
 	}
@@ -281,6 +293,10 @@ func (d *Datapath) done(e *errand, err error) {
 		}
 	}
 	g.spare = append(g.spare, e.recycle...)
+	for _, c := range e.shed {
+		c.stats.Close()
+		g.vacant = append(g.vacant, c.place)
+	}
 }
 
 // onlyGeneric has the generic programs that a plan's ports need before they need them, where they are all that is to run.

@@ -39,7 +39,8 @@ type generic struct {
 	numbers  *ebpf.Memory                 // port_config
 	last     uint64                       // number given last
 	owners   map[uint32]int               // ifindex by place in port_config
-	places   uint32                       // given so far, of port_stats
+	places   uint32                       // the highest given so far, of port_stats
+	vacant   []uint32                     // those below that are free again
 	spare    []counters                   // zero and registered
 	old      []uint64                     // configurations that no new packet meets
 	released []counters                   // of ports that are gone
@@ -53,8 +54,9 @@ type counters struct {
 }
 
 const (
-	portSlots = 4096 // SHUNT_PORT_SLOTS
-	spares    = 4    // counters that are kept ready for new ports
+	portSlots  = 4096 // SHUNT_PORT_SLOTS
+	spares     = 4    // counters that are kept ready for new ports, at least
+	mostSpares = 32   // and at most: a host starts a few dozen containers at once, not a thousand
 )
 
 // genericOf is the generic program that fits where a variant of a hook's program does.
@@ -164,11 +166,24 @@ func (g *generic) leave(key hookKey, c counters) {
 	if g.owners[key.place()] == key.index {
 		g.point(key, 0)
 	}
-	if c.place != 0 {
+	if c.place != 0 && !g.broken { // else nobody takes them up again
 		g.released = append(g.released, c)
 	} else if c.stats != nil {
 		c.stats.Close()
 	}
+}
+
+// newPlace gives a free place in port_stats.
+func (g *generic) newPlace() (place uint32, ok bool) {
+	if n := len(g.vacant); n > 0 {
+		place, g.vacant = g.vacant[n-1], g.vacant[:n-1]
+		return place, true
+	}
+	if g.places+1 == portSlots {
+		return 0, false
+	}
+	g.places++
+	return g.places, true
 }
 
 // take gives counters to a new port: registered ones, if there are any.

@@ -437,3 +437,47 @@ func (r *tiered) frames() map[string][]byte {
 	}
 	return out
 }
+
+// TestSparesAreBounded: counters of a hundred devices that went at once are not kept, and their places are given again.
+func TestSparesAreBounded(t *testing.T) {
+	withTiers(t, graph.TC, Generic, func(r *tiered) {
+		g := r.generic
+		tidy := func() {
+			for e := r.errand(); e != nil; e = r.errand() {
+				r.done(e, e.run(r.objects))
+			}
+		}
+		registered := func() (n int) {
+			for place := uint32(1); place < portSlots; place++ { // 0 is nobody's
+				var id uint32
+				if r.objects.maps["port_stats"].Lookup(place, &id) == nil {
+					n++
+				}
+			}
+			return n
+		}
+		tidy()
+		before, spare := registered(), len(g.spare)
+		for range 100 {
+			stats, err := r.objects.newStats()
+			if err != nil {
+				r.Error(err)
+				return
+			}
+			place, _ := g.newPlace()
+			if err := r.objects.maps["port_stats"].Put(place, stats); err != nil {
+				r.Error(err)
+				return
+			}
+			g.leave(hookKey{900, graph.TC}, counters{stats, place})
+		}
+		tidy()
+		if len(g.spare) != mostSpares || registered() != before-spare+mostSpares {
+			r.Errorf("%d spare counters, want %d; %d are registered, want %d", len(g.spare), mostSpares, registered(), before-spare+mostSpares)
+		}
+		highest := g.places
+		if place, ok := g.newPlace(); !ok || place > highest {
+			r.Errorf("place %d is given before those that are vacant", place)
+		}
+	})
+}
