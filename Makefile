@@ -75,6 +75,11 @@ mutants: ## break shunt in many small ways and count what the rig notices (root,
 rulesets: ## load rule sets of real life and write docs/rulesets.md: how much of their traffic needs no Linux (root)
 	$(GO) test -count=1 ./test/rulesets -update
 
+test-docker: SHELL := /bin/bash -o pipefail
+test-docker: build ## run a real dockerd beside shunt and beside Linux alone (root, docker.io; two minutes) [LONG=1] [RECORD=file]
+	{ echo "make test-docker$(if $(LONG), LONG=1): commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(dockerd --version), $$(date -u +%F)"; \
+		$(GO) test ./test/docker -count=1 -v -timeout 60m -shunt $(CURDIR)/bin/shunt -docker $(if $(LONG),-long); } 2>&1 | tee $(or $(RECORD),/dev/null)
+
 K ?= 7.x
 test-vm: ## run the tests on another kernel: K=6.1, 6.12, 7.x (the newest) … [P=package ARGS='-test.run …']
 	test/vm/vm.sh test $(K) $(P) $(ARGS)
@@ -134,4 +139,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-vm test-vm-all bench-router bench-gateway bench-bridge bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-page bench-peers install deb uninstall
