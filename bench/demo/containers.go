@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// talk is how long bytes flow for one figure.
+const talk = time.Second
+
+// bridgeCommands make the host's bridge, as a container engine would.
+const bridgeCommands = `ip link add br0 type bridge
+ip address add 172.18.0.1/16 dev br0
+ip link set veth1 master br0
+ip link set veth2 master br0
+ip link set br0 up`
+
+// pods are a host with two containers, and another host beyond it.
+type pods struct {
+	*lab.Net
+	host  *lab.NS
+	shunt *shunt
+}
+
+func containerHost() lab.Topology {
+	end := func(node, name, addr string) lab.End {
+		e := lab.End{Node: node, Name: name}
+		if addr != "" {
+			e.Addrs = []netip.Prefix{netip.MustParsePrefix(addr)}
+		}
+		return e
+	}
+	inside := []string{"ip route add default via 172.18.0.1"}
+	return lab.Topology{
+		Nodes: []lab.Node{
+			{Name: "host", Sysctls: []string{"net.ipv4.ip_forward=1"}, Commands: strings.Split(bridgeCommands, "\n")},
+			{Name: "first", Commands: inside}, {Name: "second", Commands: inside},
+			{Name: "beyond", Commands: []string{"ip route add 172.18.0.0/16 via 192.0.2.1"}},
+		},
+		Links: []lab.Link{
+			{A: end("host", "veth1", ""), B: end("first", "eth0", "172.18.0.2/16")},
+			{A: end("host", "veth2", ""), B: end("second", "eth0", "172.18.0.3/16")},
+			{A: end("host", "eth0", "192.0.2.1/24"), B: end("beyond", "eth0", "192.0.2.2/24")},
+		},
+	}
+}
+
+// containers shows a host with containers on a bridge; namespaces stand for those, so that the demo needs no Docker.
+func (d *demo) containers() (err error) {
+	d.screen.title("A container host: containers on a bridge, another host beyond")
+	n, err := lab.Build(lab.UniquePrefix("pods"), containerHost())
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	p := &pods{Net: n, host: n.Node("host")}
+	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+		if err := p.host.Sysctl("net.bridge.bridge-nf-call-" + name + "=0"); err != nil && !errors.Is(err, os.ErrNotExist) { // br_netfilter is not everywhere
+			return err
+		}
+	}
+	p.shunt = &shunt{path: d.shunt.path, ns: p.host, runtime: d.shunt.runtime} // the router's has ended
+	defer func() {
+		if p.shunt.daemon != nil {
+			p.shunt.kill()
+		}
+	}()
+	d.screen.say("first ── veth1 ── [br0  host  eth0] ── beyond\nsecond ─ veth2 ── [br0            ]\nTCP, with segmentation and checksums left to the devices, as containers do.")
+	var linux [2]float64
+	for i, f := range podFlows {
+		if linux[i], err = p.stream(d.ctx, f); err != nil {
+			return err
+		}
+	}
+	if err := p.shunt.run(d.ctx, "auto"); err != nil {
+		return err
+	}
+	d.screen.command("shunt run &", "")
+	if _, err := p.shunt.until(d.ctx, "serving the containers", func(s *api.Status) bool { return fast(s, "veth1") && fast(s, "veth2") && fast(s, "eth0") }); err != nil {
+		return err
+	}
+	for i, f := range podFlows {
+		if err := d.podFlow(p, f, linux[i]); err != nil {
+			return err
+		}
+	}
+	if err := d.newcomer(p); err != nil {
+		return err
+	}
+	return p.shunt.remove()
+}
+
+// podFlow is from one node to another.
+type podFlow struct{ what, from, to, addr string }
+
+var podFlows = []podFlow{
+	{"first → second, bridged", "first", "second", "172.18.0.3"},
+	{"first → beyond, routed", "first", "beyond", "192.0.2.2"},
+}
+
+// podFlow shows one flow with shunt, and fails if most of it was not fast.
+func (d *demo) podFlow(p *pods, f podFlow, linux float64) error {
+	before, err := p.shunt.status()
+	if err != nil {
+		return err
+	}
+	rate, err := p.stream(d.ctx, f)
+	if err != nil {
+		return err
+	}
+	after, err := p.shunt.status()
+	if err != nil {
+		return err
+	}
+	quick, slow := passed(after)
+	quickBefore, slowBefore := passed(before)
+	quick, slow = quick-quickBefore, slow-slowBefore
+	share := float64(quick) / float64(max(1, quick+slow))
+	d.screen.say("%-24s  Linux %5.1f Gbit/s, shunt %5.1f Gbit/s; %s of %d packets by the fast path", f.what, linux, rate,
+		d.screen.paint("1;32", fmt.Sprintf("%.1f %%", 100*share)), quick+slow)
+	if quick == 0 {
+		return fmt.Errorf("%s: none of %d packets was fast", f.what, slow)
+	}
+	return nil
+}
+
+// passed counts the packets of all interfaces.
+func passed(s *api.Status) (quick, slow uint64) {
+	for _, i := range s.Interfaces {
+		quick += i.Packets.Fast
+		for _, n := range i.Packets.Slow {
+			slow += n
+		}
+	}
+	return quick, slow
+}
+
+// newcomer starts a container, in all that concerns the network, and ends it.
+func (d *demo) newcomer(p *pods) error {
+	ns, err := lab.NewNS(lab.UniquePrefix("pods") + "third")
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	for _, line := range []string{
+		"ip link add veth3 type veth peer name eth0 netns " + ns.Name, "ip link set veth3 master br0", "ip netns exec " + ns.Name + " ip link set eth0 up", "ip link set veth3 up",
+	} {
+		if err := p.host.Exec("%s", line); err != nil {
+			ns.Delete()
+			return err
+		}
+	}
+	up := time.Now()
+	_, err = p.shunt.until(d.ctx, "serving a new container", func(s *api.Status) bool { return fast(s, "veth3") })
+	took := time.Since(up)
+	if end := p.end("veth3"); err == nil {
+		err = end
+	}
+	ns.Delete()
+	if err != nil {
+		return err
+	}
+	if _, err := p.shunt.until(d.ctx, "forgetting a container", func(s *api.Status) bool { return port(s, "veth3") == nil }); err != nil {
+		return err
+	}
+	d.screen.say("a third container: served %.0f ms after its veth was up, and forgotten when it went", float64(took)/1e6)
+	return nil
+}
+
+func (p *pods) end(name string) error {
+	link, err := p.host.Netlink().LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return p.host.Netlink().LinkDel(link)
+}
+
+// stream sends bytes by TCP for a while and gives the rate at which they arrived, in Gbit/s.
+func (p *pods) stream(ctx context.Context, f podFlow) (float64, error) {
+	var l net.Listener
+	err := p.Node(f.to).Do(func() (err error) { l, err = net.Listen("tcp4", f.addr+":5001"); return err })
+	if err != nil {
+		return 0, fmt.Errorf("listening in %s: %w", f.to, err)
+	}
+	defer l.Close()
+	var got atomic.Int64
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, 1<<17)
+		for n := 0; err == nil; got.Add(int64(n)) {
+			n, err = c.Read(b)
+		}
+	}()
+	var c net.Conn
+	err = p.Node(f.from).Do(func() (err error) {
+		c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp4", f.addr+":5001")
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", f.what, err)
+	}
+	defer c.Close()
+	started := time.Now()
+	c.SetWriteDeadline(started.Add(talk))
+	for b := make([]byte, 1<<17); err == nil; {
+		_, err = c.Write(b)
+	}
+	if time.Since(started) < talk/2 {
+		return 0, fmt.Errorf("%s: %w", f.what, err)
+	}
+	return float64(got.Load()) * 8 / float64(time.Since(started)), nil
+}
