@@ -28,6 +28,7 @@ func bridgeNetfilterTraps() []hand {
 	six.IP4 = true
 	talk := join(everybody(), chat(), padded(), onPorts(), asks())
 	on := bridge("", withBridgeNetfilter...)
+	alone := slices.Concat(on, []string{"sysctl net.ipv4.ip_forward=0", "sysctl net.ipv6.conf.all.forwarding=0"}) // routed packets rest on the same words
 	return []hand{
 		bare("frames", "headers are checked, and what lies behind a packet is cut off, even where no rule looks", shown, []string{"fast", "ip4-options", "ip4-header", "ip4-checksum", "ip6-header", "ip6-extension", "too-short"},
 			step(join(everybody(), across(byWire(join(eachEdit(v4, v6, lab.TTL(0), lab.TTL(1), lab.TTL(2), lab.BadIPChecksum(), lab.BadTransportChecksum()), options(v4), fragments(v4), shortMessages())))), on...),
@@ -39,9 +40,9 @@ func bridgeNetfilterTraps() []hand {
 		bare("by a switch", "each switch is for one family, and off means off", shown, []string{"fast"}, step(talk, on...), step(talk, withoutBridgeNetfilter[0]), step(talk, withBridgeNetfilter[0], withoutBridgeNetfilter[1])),
 		bare("by an option", "a bridge has switches of its own, which the next frame obeys", ruled, []string{"fast", "bridge-option", "bridge-netfilter"}, step(talk, bridge("nf_call_iptables 1")...), frozen(talk, "ip link set br0 type bridge nf_call_iptables 0"),
 			frozen(talk, "ip link set br0 type bridge nf_call_ip6tables 1"), step(talk, "ip link set br0 type bridge nf_call_iptables 1 nf_call_arptables 1"), step(talk, chainOf("inet", "forward"))),
-		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale", "bridge-netfilter"}, step(talk, on...), frozen(talk, chainOf("ip", "forward")), step(talk, "nft flush ruleset"),
+		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale", "bridge-netfilter"}, step(talk, alone...), frozen(talk, chainOf("ip", "forward")), step(talk, "nft flush ruleset"),
 			frozen(talk, chainOf("ip6", "prerouting")), step(talk, "nft flush ruleset", "nft add table ip t", "nft add chain ip t empty { type filter hook postrouting priority 0; policy accept; }"), frozen(talk, "nft add rule ip t empty udp dport 53 drop")),
-		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale", "bridge-netfilter"}, slices.Concat([]handStep{step(talk, on...)}, oldTables(talk))...),
+		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale", "bridge-netfilter"}, slices.Concat([]handStep{step(talk, alone...)}, oldTables(talk))...),
 		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast", "bridge-netfilter"},
 			step(join(talk, across(byWire(fragments(v4)))), slices.Concat(on, []string{"nft table ip t { chain a { type filter hook forward priority 0; ct state established counter accept; ct state invalid counter drop; }; }"})...)),
 		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast", "bridge-netfilter"}, step(join(talk, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
