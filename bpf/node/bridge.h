@@ -147,41 +147,59 @@ always_inline int fdb_destination(__u64 table, __u64 mac, __u64 ageing, __u64 *t
 	return NEXT;
 }
 
-/* br_validate_ipv4(); options are Linux's. */
-always_inline int called4(struct packet *p, struct ip4 *ip)
+/* br_validate_ipv4(); options are Linux's. `room` is what lies behind the Ethernet header; the packet's length is stored at `len`. */
+always_inline int header4_right(struct ip4 *ip, void *end, __u32 room, __u32 *len)
 {
-	if ((void *)(ip + 1) > packet_end(p))
+	if ((void *)(ip + 1) > end)
 		return SHUNT_R_TOO_SHORT;
 	if (ip->ver_ihl != 0x45)
 		return (ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER;
-	p->l3_len = bpf_ntohs(ip->tot_len);
-	if (p->l3_len < sizeof(*ip) || p->l3 + p->l3_len > p->len)
+	*len = bpf_ntohs(ip->tot_len);
+	if (*len < sizeof(*ip) || *len > room)
 		return SHUNT_R_IP4_HEADER;
 	return ip4_sum(ip) == 0xffff ? NEXT : SHUNT_R_IP4_CHECKSUM;
 }
 
 /* br_validate_ipv6(); what is in hop-by-hop options, such as the length of a jumbogram, is Linux's. */
-always_inline int called6(struct packet *p, struct ip6 *ip)
+always_inline int header6_right(struct ip6 *ip, void *end, __u32 room, __u32 *len)
 {
-	p->is6 = 1;
-	if ((void *)(ip + 1) > packet_end(p))
+	if ((void *)(ip + 1) > end)
 		return SHUNT_R_TOO_SHORT;
 	if ((ip->flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
 		return SHUNT_R_IP6_HEADER;
 	if (ip->nexthdr == PROTO_HOPOPTS)
 		return SHUNT_R_IP6_EXTENSION;
-	p->l3_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	return p->l3_len == sizeof(*ip) || p->l3 + p->l3_len > p->len ? SHUNT_R_IP6_HEADER : NEXT;
+	*len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	return *len == sizeof(*ip) || *len > room ? SHUNT_R_IP6_HEADER : NEXT;
 }
 
 /*
- * What br_netfilter does to a frame, but for the rules: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks at the frame. Fragments are nothing
- * to it as long as nothing puts them together, which is done by what is not registered where rules say nothing.
+ * What br_netfilter does to an IP packet, but for the rules: the length that the header says, or, negative, a reason to leave by. Fragments are nothing to it as
+ * long as nothing puts them together, which is done by what is not registered where rules say nothing. A packet that is still to be segmented has to be as long
+ * as it says; another one that is longer than the MTU would be cut into fragments. A function of its own, since its variables need no room in the frame of
+ * its caller.
  */
+__attribute__((noinline)) int called_len(ctx_t *ctx, __u32 frame, __u32 gso, __u32 mtu)
+{
+	struct eth *eth = ctx_data(ctx);
+	void *end = ctx_end(ctx);
+	__u32 room = frame - sizeof(*eth), len = 0;
+	int r;
+
+	if ((void *)(eth + 1) > end)
+		return -SHUNT_R_TOO_SHORT;
+	r = eth->proto == bpf_htons(ETH_P_IP) ? header4_right((void *)(eth + 1), end, room, &len) : header6_right((void *)(eth + 1), end, room, &len);
+	if (r != NEXT)
+		return -r;
+	if (gso)
+		return len == room ? (int)len : eth->proto == bpf_htons(ETH_P_IP) ? -SHUNT_R_IP4_HEADER : -SHUNT_R_IP6_HEADER;
+	return len > mtu ? -SHUNT_R_MTU : (int)len;
+}
+
+/* Whether br_netfilter looks at a frame, and what it does: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks. */
 always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 {
 	struct eth *eth = p->data;
-	__u64 option;
 	__u8 how;
 	int r;
 
@@ -189,29 +207,29 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 		return SHUNT_R_TOO_SHORT;
 	if (eth->proto == bpf_htons(ETH_P_IP)) {
 		how = cfg.called4;
-		option = options & frozen.bridges.call4;
+		options &= frozen.bridges.call4;
 	} else if (eth->proto == bpf_htons(ETH_P_IPV6)) {
 		how = cfg.called6;
-		option = options & frozen.bridges.call6;
+		options &= frozen.bridges.call6;
+		p->is6 = 1;
 	} else if (eth->proto == bpf_htons(ETH_P_PPP_SES)) {	/* whether it looks into these is a switch of its own */
 		how = cfg.called4 || cfg.called6 ? SHUNT_CALLED_SLOW : SHUNT_CALLED_NONE;
-		option = options & (frozen.bridges.call4 | frozen.bridges.call6);
+		options &= frozen.bridges.call4 | frozen.bridges.call6;
 	} else {
 		return NEXT;
 	}
 	if (how == SHUNT_CALLED_NONE)
-		return option ? SHUNT_R_BRIDGE_OPTION : NEXT;
+		return options ? SHUNT_R_BRIDGE_OPTION : NEXT;
 	if (how == SHUNT_CALLED_SLOW)
 		return SHUNT_R_BRIDGE_NETFILTER;
-	if (how == SHUNT_CALLED_OPTION && !option)
+	if (how == SHUNT_CALLED_OPTION && !options)
 		return NEXT;
+	r = called_len(p->ctx, p->len, is_gso(p), mtu);
+	if (r < 0)
+		return -r;
 	p->l3 = sizeof(*eth);
-	r = eth->proto == bpf_htons(ETH_P_IP) ? called4(p, (void *)(eth + 1)) : called6(p, (void *)(eth + 1));
-	if (r != NEXT)
-		return r;
-	if (is_gso(p))
-		return p->l3 + p->l3_len == p->len ? NEXT : p->is6 ? SHUNT_R_IP6_HEADER : SHUNT_R_IP4_HEADER;
-	return p->l3_len > mtu ? SHUNT_R_MTU : NEXT;	/* which it would cut into fragments */
+	p->l3_len = r;
+	return NEXT;
 }
 
 /* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. */

@@ -66,6 +66,62 @@ func TestBridge(t *testing.T) {
 	}
 }
 
+// With br_netfilter on and no rules, a bridge checks the headers of IP packets and cuts off what lies behind them.
+func TestBridgeNetfilter(t *testing.T) {
+	kinds(t, "b0 type bridge")
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		t.Run(string(hook), func(t *testing.T) {
+			w := newTwin(t, 3, bridgeCommands)
+			calls := strings.ReplaceAll(withoutCalls(), "=0", "=1")
+			if calls == "" {
+				t.Skip("this kernel has no br_netfilter")
+			}
+			w.exec(calls)
+			shots := shownShots(w)
+			w.alone(shots)
+			w.start(hook)
+			if s := w.engine.State(); !s.Features.Bridge {
+				t.Skipf("this kernel's bridges cannot be read: %s", s.Features.NoBridge)
+			}
+			w.compare(shots)
+		})
+	}
+}
+
+func shownShots(w *twin) (shots []shot) {
+	a, b, c := station(1), station(2), station(3)
+	add := func(name, port string, frame []byte, code reason.Code) {
+		shots = append(shots, shot{name: name, port: port, frame: frame, xdp: code, tc: code})
+	}
+	for port, who := range map[string]net.HardwareAddr{"w0": a, "w1": b, "w2": c} {
+		add(port+" shows itself", port, w.between(port, who, everyone).UDP("a"), reason.BridgeGroup)
+	}
+	f := w.between("w0", a, b)
+	g := w.flow("w0", "fd00:50::1", "fd00:50::2")
+	g.SrcMAC, g.DstMAC = a, b
+	for _, ip := range []struct {
+		name   string
+		f      lab.Flow
+		head   int // of the header, where the length in it leaves that out
+		header reason.Code
+	}{{"IPv4", f, 0, reason.IP4Header}, {"IPv6", g, 40, reason.IP6Header}} {
+		add(ip.name, "w0", ip.f.UDP("hello"), reason.Fast)
+		add(ip.name+" with padding", "w0", lab.Edited(ip.f.UDP("x"), lab.Pad(96)), reason.Fast)
+		add(ip.name+" with TTL 0", "w0", lab.Edited(ip.f.UDP("x"), lab.TTL(0)), reason.Fast)
+		add(ip.name+" that is cut short", "w0", lab.Edited(ip.f.UDP("hello"), lab.IPLength(200)), ip.header)
+		add(ip.name+" of another version", "w0", lab.Edited(ip.f.UDP("hello"), lab.IPVersion(5), lab.FixIPChecksum()), ip.header)
+		add(ip.name+" as long as the port takes", "w0", lab.Edited(ip.f.UDP(fill(1400-28)), lab.L2(0, c...), lab.Truncate(1414), lab.IPLength(1400-ip.head)), reason.Fast)
+	}
+	add("options", "w0", lab.Edited(f.UDP("x"), lab.IPOptions(1, 1, 1, 1)), reason.IP4Options)
+	add("a wrong checksum", "w0", lab.Edited(f.UDP("x"), lab.BadIPChecksum()), reason.IP4Checksum)
+	add("a fragment", "w0", lab.Edited(f.UDP("fragment"), lab.FragmentField(1, 1)), reason.Fast)
+	add("hop-by-hop options", "w0", lab.Edited(g.UDP("x"), lab.L3(6, 0)), reason.IP6Extension)
+	long := w.between("w0", a, c)
+	add("what must not be cut", "w0", lab.Edited(long.UDP(fill(1401-28)), lab.FragmentField(2, 0)), reason.MTU)
+	add("another ethertype", "w0", lab.Edited(f.UDP("x"), lab.L2(12, 0x88, 0x99)), reason.Fast)
+	return shots
+}
+
 func bridgeShots(w *twin) (shots []shot) {
 	a, b, c := station(1), station(2), station(3)
 	add := func(name, port string, frame []byte, code reason.Code) {

@@ -46,7 +46,8 @@ func bridgeNetfilterTraps() []hand {
 		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast", "bridge-netfilter"},
 			step(join(talk, across(byWire(fragments(v4)))), slices.Concat(on, []string{"nft table ip t { chain a { type filter hook forward priority 0; ct state established counter accept; ct state invalid counter drop; }; }"})...)),
 		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast", "bridge-netfilter"}, step(join(talk, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
-			step(join(talk, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting"))),
+			step(join(talk, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting")),
+			step(join(talk, upAndDown()), "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "iptables-legacy -t raw -A PREROUTING -m physdev --physdev-in p1 -p icmp -j DROP")),
 	}
 }
 
