@@ -97,18 +97,24 @@ func (s situation) bridge(l *suite.Lane) error {
 	if err := dut.Feed(commands, "ip -batch -"); err != nil {
 		return err
 	}
+	if err := s.configure(dut); err != nil {
+		return err
+	}
+	return hello(l)
+}
+
+// configure sets switches and rules.
+func (s situation) configure(ns *lab.NS) error {
 	for _, name := range []string{"iptables", "ip6tables"} {
-		err := dut.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", name, map[bool]int{true: 1}[s.calls]))
+		err := ns.Sysctl(fmt.Sprintf("net.bridge.bridge-nf-call-%s=%d", name, map[bool]int{true: 1}[s.calls]))
 		if err != nil && s.calls {
 			return fmt.Errorf("calling netfilter for bridged packets: %w", err)
 		}
 	}
-	if s.rules != "" {
-		if err := dut.Feed(s.rules, "nft -f -"); err != nil {
-			return err
-		}
+	if s.rules == "" {
+		return nil
 	}
-	return hello(l)
+	return ns.Feed(s.rules, "nft -f -")
 }
 
 // hello is a broadcast from each end, so that the bridge learns where both are, and another one until it has.

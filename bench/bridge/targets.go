@@ -30,6 +30,18 @@ func (p *page) allTargets() (all []suite.Target) {
 	} {
 		all = append(all, suite.AtLeast(t.in.name+": "+t.hook+", × Linux", t.least, t.aim, better(s, t.in.name, t.hook)))
 	}
+	c := p.Section("containers")
+	for _, t := range []struct {
+		in           situation
+		what, metric string
+		least, aim   float64
+	}{
+		{plain, "tcp round trips", "rate", 1.05, 1.15}, {tracked, "tcp round trips", "rate", 1.24, 1.35},
+		{plain, "tcp stream", "throughput", 1.0, 1.1}, {tracked, "tcp stream", "throughput", 1.05, 1.15},
+	} {
+		name := t.in.name + ": " + t.what
+		all = append(all, suite.AtLeast("two containers, "+name+", × Linux", t.least, t.aim, suite.Ratio(c, name, shuntAuto, suite.LinuxGRO, t.metric, false)))
+	}
 	for i := range all {
 		all[i].Instead = "not fast, or not measured"
 	}

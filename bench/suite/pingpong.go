@@ -47,7 +47,7 @@ func (b *Bench) pingPong(l *SocketLane, kind string) (rtts []float64, err error)
 	for i := range sessions {
 		pair := l.TCPPair
 		if kind == "udp" {
-			pair = l.udpPair
+			pair = l.UDPPair
 		}
 		c, s, err := pair(6000 + i)
 		if err != nil {

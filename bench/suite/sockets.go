@@ -51,22 +51,46 @@ func (b *Bench) SocketLanes(prepare func(*lab.NS) error) (lanes []*SocketLane, e
 			return nil, err
 		}
 		if hook != "" {
-			l.Variant = "shunt " + hook
-			if l.engine, err = b.StartEngine(l.Node(lab.Dut), graph.Policy{Hook: hook}); err != nil {
+			if err := b.Accelerate(l, hook); err != nil {
 				return nil, err
 			}
-			b.Fact("hook with "+l.Variant, fmt.Sprint(l.engine.hooks(l.Port(lab.Dut, "p0").Index)))
 		}
 		lanes = append(lanes, l)
 	}
 	return lanes, nil
 }
 
+// Accelerate starts shunt between the hosts of a lane, which is called after the hook from then on.
+func (b *Bench) Accelerate(l *SocketLane, hook string) (err error) {
+	l.Variant = "shunt " + hook
+	if l.engine, err = b.StartEngine(l.Node(lab.Dut), graph.Policy{Hook: hook}); err != nil {
+		return err
+	}
+	b.Fact("hook with "+l.Variant, fmt.Sprint(l.engine.hooks(l.Port(lab.Dut, "p0").Index)))
+	return nil
+}
+
 // SocketLane is one of Linux alone.
 func (b *Bench) SocketLane(variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
-	n, err := lab.Build(lab.UniquePrefix("bench"), hosts())
+	return b.socketLane(hosts(), variant, prepare)
+}
+
+// BridgeLane is the same with hosts of one network, 10.0.0.0/16, whose links are for a bridge.
+func (b *Bench) BridgeLane(variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
+	t := hosts()
+	for i := range t.Nodes {
+		t.Nodes[i].Commands, t.Nodes[i].Sysctls = nil, nil
+	}
+	for i := range t.Links {
+		t.Links[i].A.Addrs, t.Links[i].B.Addrs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.2/16", i))}, nil
+	}
+	return b.socketLane(t, variant, prepare)
+}
+
+func (b *Bench) socketLane(t lab.Topology, variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
+	n, err := lab.Build(lab.UniquePrefix("bench"), t)
 	if err != nil {
-		return nil, fmt.Errorf("building a router between hosts: %w", err)
+		return nil, fmt.Errorf("building hosts: %w", err)
 	}
 	b.Later(n.Close)
 	l := &SocketLane{Net: n, Variant: variant}
@@ -124,8 +148,8 @@ func (l *SocketLane) TCPPair(port int) (client, server int, err error) {
 	return client, server, nil
 }
 
-// udpPair is the same for UDP, both ends connected.
-func (l *SocketLane) udpPair(port int) (client, server int, err error) {
+// UDPPair is the same for UDP, both ends connected.
+func (l *SocketLane) UDPPair(port int) (client, server int, err error) {
 	if client, err = socket(l.Node("src"), unix.SOCK_DGRAM); err != nil {
 		return -1, -1, err
 	}
