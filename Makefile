@@ -34,7 +34,7 @@ clean: ## remove what was built and cached here
 
 ## seeing it work
 
-demo: ## make a virtual router and firewall, accelerate them, show before and after (root; three minutes)
+demo: ## make a virtual router, firewall and container host, accelerate them, show before and after (root; three minutes)
 	scripts/demo.sh
 
 ## testing

@@ -190,8 +190,9 @@ func TestChurn(t *testing.T) {
 	c.run(time.Second, 50) // whatever is made once
 	before := c.rest(d)
 	c.waits, c.made = nil, 1000
-	bytes := d.port("p0").Packets.Bytes
+	bytes, cpu := d.port("p0").Packets.Bytes, d.cpu()
 	c.run(length, 50)
+	cpu = d.cpu() - cpu
 	if state := f.state(soon); state != "flows" {
 		t.Errorf("the connection between those that stay: %s", state)
 	}
@@ -217,8 +218,8 @@ func TestChurn(t *testing.T) {
 		t.Errorf("%d devices were attached to, %d were not within %s", n, c.never, attachable)
 	} else {
 		slices.Sort(c.waits)
-		t.Logf("%d pairs in %s; from up to attached: median %.1f ms, p99 %.1f ms, longest %.1f ms", c.made-1000, length,
-			ms(c.waits[n/2]), ms(c.waits[n*99/100]), ms(c.waits[n-1]))
+		t.Logf("%d pairs in %s; from up to attached: median %.1f ms, p99 %.1f ms, longest %.1f ms; %.1f ms of shunt's CPU time for each pair", c.made-1000, length,
+			ms(c.waits[n/2]), ms(c.waits[n*99/100]), ms(c.waits[n-1]), ms(cpu)/float64(c.made-1000))
 	}
 	status := d.status()
 	if status.Sync.Failures > 0 || len(status.Faults) > 0 {

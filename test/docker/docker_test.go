@@ -262,6 +262,7 @@ func (w *twins) starts() {
 	}
 	var took [2][]float64
 	var more []float64
+	cpu := w.hosts[1].shunt.cpu()
 	for n := range pairs {
 		var now [2]float64
 		for i := range 2 {
@@ -276,6 +277,7 @@ func (w *twins) starts() {
 		slices.Sort(s)
 	}
 	middle := func(s []float64) float64 { return (s[(len(s)-1)/2] + s[len(s)/2]) / 2 }
+	w.Logf("shunt's own CPU time for each of them: %.1f ms", ms(w.hosts[1].shunt.cpu()-cpu)/float64(pairs))
 	w.Logf("a container's start and end, %d pairs, medians: %.1f ms on Linux, %.1f ms beside shunt; of the differences %+.1f ms, half of them between %+.1f and %+.1f ms",
 		pairs, middle(took[0]), middle(took[1]), middle(more), more[pairs/4], more[pairs*3/4])
 	if d := middle(more); d > 100 {

@@ -204,3 +204,13 @@ func entries(id ebpf.MapID) (n int, err error) {
 	}
 	return n, err
 }
+
+// cpu is the processor time that the daemon has used.
+func (d *daemon) cpu() time.Duration {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	f := strings.Fields(rest)
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100
+}

@@ -111,6 +111,9 @@ func (h *host) connections() map[string]string {
 			}
 			return p
 		})
+		if m[1] == "udp" { // assured is what went on for two seconds, as it does when the first datagram waits for ARP
+			entry = strings.TrimSuffix(entry, " [ASSURED]")
+		}
 		times[entry]++
 	}
 	out := map[string]string{}
