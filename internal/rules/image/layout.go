@@ -28,6 +28,8 @@ const (
 	counterMask = 1<<24 - 1 // of a count: the slot; above it where the bytes are taken from, see countWay
 	noCount     = 1<<32 - 1
 	maxEntries  = 1 << 16
+	manyEntries = 1 << 10  // from which on room for rows is made in advance
+	maxRoom     = 16 << 20 // and how much at most
 )
 
 // opKind is what an operation does; enum shunt_op. Asking one goes on at yes or no.
@@ -121,11 +123,13 @@ func (w *writer) row(bits []uint64) uint32 {
 
 // dim writes the rows and the table of a dimension that entries ask for.
 func (w *writer) dim(d Dim, family ruleset.Family) {
-	asks := false
+	asking := 0
 	for i := range w.in.entries {
-		asks = asks || w.in.entries[i].dims[d].is
+		if w.in.entries[i].dims[d].is {
+			asking++
+		}
 	}
-	if !asks {
+	if asking == 0 {
 		return
 	}
 	w.Shape.Dims |= 1 << d
@@ -140,7 +144,11 @@ func (w *writer) dim(d Dim, family ruleset.Family) {
 	case Proto:
 		width = 8
 	}
-	sums := ((len(w.in.entries)+63)/64 + 63) / 64
+	words := (len(w.in.entries) + 63) / 64
+	sums := (words + 63) / 64
+	if len(w.in.entries) >= manyEntries {
+		w.Bytes = rules.Room(w.Bytes, min(maxRoom, (asking+1)*8*(words+sums))) // most ask for a value of their own
+	}
 	cuts := rules.Cuts(width, len(w.in.entries), func(i int) ([]ruleset.Range, bool) { // from the value to the row
 		a := &w.in.entries[i].dims[d]
 		return a.values, a.is

@@ -3,7 +3,9 @@
 package image
 
 import (
+	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 
 	"github.com/shuntnet/shunt/internal/rules"
 )
@@ -39,13 +41,22 @@ func (w *writer) trie(width int, cuts []rules.Cut) (table int, shift uint32) {
 	if root == 1<<16 {
 		s = bits - 16
 	}
-	nodes := map[[256]uint32]uint32{}
-	return w.node(cuts, 0, s, root, nodes), uint32(s)
+	return w.node(cuts, 0, s, root, nodes{hashes: maphash.MakeSeed(), at: map[uint64]uint32{}}), uint32(s)
+}
+
+// nodes are those of a trie by their contents: there may be ten thousand, of a KiB each.
+type nodes struct {
+	hashes maphash.Seed
+	at     map[uint64]uint32
 }
 
 // node writes a node whose entries stand for 1 << shift values each, from first on.
-func (w *writer) node(cuts []rules.Cut, first uint64, shift, size int, nodes map[[256]uint32]uint32) int {
-	slots := make([]uint32, size)
+func (w *writer) node(cuts []rules.Cut, first uint64, shift, size int, known nodes) int {
+	var few [256]uint32
+	slots := few[:]
+	if size > len(few) {
+		slots = make([]uint32, size)
+	}
 	c := 0
 	for i := range slots {
 		from := first + uint64(i)<<shift
@@ -59,22 +70,29 @@ func (w *writer) node(cuts []rules.Cut, first uint64, shift, size int, nodes map
 		if end == c+1 {
 			slots[i] = cuts[c].Class
 		} else {
-			slots[i] = uint32(w.node(cuts[c:end], from, shift-8, 256, nodes)) | inner
+			slots[i] = uint32(w.node(cuts[c:end], from, shift-8, 256, known)) | inner
 		}
 	}
-	if size == 256 {
-		if at, ok := nodes[[256]uint32(slots)]; ok {
-			return int(at)
-		}
-	}
+	before := len(w.Bytes)
 	at := w.room(4*size, rowAlign)
+	node := w.Bytes[at:]
 	for i, v := range slots {
-		w.put(at+4*i, v)
+		binary.NativeEndian.PutUint32(node[4*i:], v)
 	}
-	if size == 256 {
-		nodes[[256]uint32(slots)] = uint32(at)
+	if size > len(few) {
+		return at
 	}
-	return at
+	for key := maphash.Bytes(known.hashes, node); ; key++ { // others with the same hash have the keys behind it
+		same, ok := known.at[key]
+		if !ok {
+			known.at[key] = uint32(at)
+			return at
+		}
+		if bytes.Equal(w.Bytes[same:int(same)+len(node)], node) {
+			w.Bytes = w.Bytes[:before]
+			return int(same)
+		}
+	}
 }
 
 func (w *writer) search(cuts []rules.Cut) (table int, n uint32) {
