@@ -35,7 +35,41 @@ func TestRoomsComeBackAfterRunningPrograms(t *testing.T) {
 	}
 	s.free(second)
 	now = now.Add(2 * graceTime)
-	if third, err := s.take(100); err != nil || third.from != first.from {
+	if third, err := s.take(200); err != nil || third.from != first.from {
 		t.Errorf("room given up long ago: %v, %v", third, err)
+	}
+}
+
+// Large images take each other's room by turns, whatever small ones come and go meanwhile: each has to fit beside the one that it replaces.
+func TestSmallImagesAreOutOfTheWay(t *testing.T) {
+	const large = 100_000
+	now := time.Now()
+	s := ruleStore{size: ruleHead + 2*large + large/2, clock: func() time.Time { return now }}
+	take := func(n int) room {
+		t.Helper()
+		r, err := s.take(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range s.rooms {
+			if other != r && other.from < r.to && r.from < other.to || r.from < ruleHead || r.to > s.size {
+				t.Fatalf("%+v of %d bytes lies over %+v", r, s.size, other)
+			}
+		}
+		return r
+	}
+	old := take(large)
+	var over []room
+	for i := range 50 {
+		over = append(over, take(2000+i))
+		next := take(large)
+		over = append(over, take(500+i))
+		s.free(old)
+		old = next
+		for len(over) > 6 {
+			s.free(over[0])
+			over = over[1:]
+		}
+		now = now.Add(2 * graceTime)
 	}
 }

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -171,8 +172,37 @@ func (d *Datapath) growRules(size, slots int) error {
 func (d *Datapath) installRules(want *synth.Rules) error {
 	s := &d.rules
 	images := allImages(want)
-	changed := 0
-	var fresh [ruleImages]room
+	fresh, changed, err := s.writeNew(want, &images)
+	if errors.Is(err, errNoRoom) { // what is in force lies in the way of what is to be: without it there is room
+		d.store(offStale, 1)
+		for i := range images { // what begins now goes to Linux, and counts nothing on its way
+			d.store(offRules+8*int64(i), 0)
+		}
+		if err := s.grace.wait(); err != nil {
+			return err
+		}
+		s.rooms, s.at, s.now = nil, [ruleImages]room{}, [ruleImages]*image.Image{}
+		fresh, changed, err = s.writeNew(want, &images)
+	}
+	if err != nil {
+		return err
+	}
+	if changed > 1 { // a packet must not meet one stage of the old rules and another of the new ones
+		d.store(offStale, 1)
+	}
+	for i, im := range images {
+		if im == s.now[i] {
+			continue
+		}
+		d.store(offRules+8*int64(i), uint64(fresh[i].from))
+		s.free(s.at[i])
+		s.now[i], s.at[i] = im, fresh[i]
+	}
+	return nil
+}
+
+// writeNew writes the images that are not in force into free room; nothing is changed where one does not fit. changed counts those that are not in force any more, too.
+func (s *ruleStore) writeNew(want *synth.Rules, images *[ruleImages]*image.Image) (fresh [ruleImages]room, changed int, err error) {
 	for i, im := range images {
 		if im == s.now[i] {
 			continue
@@ -187,26 +217,14 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 		} else if i < ruleStages {
 			places = want.Places[synth.FamilyOf(i)]
 		}
-		var err error
 		if fresh[i], err = s.write(im, places); err != nil {
 			for _, r := range fresh {
 				s.free(r)
 			}
-			return err
+			return fresh, changed, err
 		}
 	}
-	if changed > 1 { // a packet must not meet one stage of the old rules and another of the new ones
-		d.store(offStale, 1)
-	}
-	for i, im := range images {
-		if im == s.now[i] {
-			continue
-		}
-		d.store(offRules+8*int64(i), uint64(fresh[i].from))
-		s.free(s.at[i])
-		s.now[i], s.at[i] = im, fresh[i]
-	}
-	return nil
+	return fresh, changed, nil
 }
 
 // write puts an image into free room.
@@ -250,16 +268,24 @@ func (s *ruleStore) take(n int) (room, error) {
 	if r, ok := s.fit(n); ok {
 		return r, nil
 	}
-	return room{}, fmt.Errorf("no room for %d bytes of rules among %d", n, s.size)
+	return room{}, fmt.Errorf("%w for %d bytes of rules among %d", errNoRoom, n, s.size)
 }
+
+var errNoRoom = errors.New("no room")
 
 // vacate takes the rooms back that were given up and that nobody reads.
 func (s *ruleStore) vacate(unread func(room) bool) {
 	s.rooms = slices.DeleteFunc(s.rooms, func(r room) bool { return !r.freed.IsZero() && unread(r) })
 }
 
-// fit takes the first gap between rooms that has n bytes.
+// small is the part of the array up to which an image is kept out of the way of large ones, at the array's end: it comes and goes while those stay, and two of those are all that fit.
+const small = 32
+
+// fit takes the first gap between rooms that has n bytes, or the last for a small image.
 func (s *ruleStore) fit(n int) (room, bool) {
+	if n < s.size/small {
+		return s.fitLast(n)
+	}
 	from := ruleHead
 	for i := 0; ; i++ {
 		if i < len(s.rooms) && s.rooms[i].from-from < n {
@@ -272,6 +298,25 @@ func (s *ruleStore) fit(n int) (room, bool) {
 		}
 		s.rooms = slices.Insert(s.rooms, i, r)
 		return r, true
+	}
+}
+
+func (s *ruleStore) fitLast(n int) (room, bool) {
+	end := s.size
+	for i := len(s.rooms); ; i-- {
+		from, begin := ruleHead, (end-n)&^63
+		if i > 0 {
+			from = s.rooms[i-1].to
+		}
+		if begin >= from {
+			r := room{from: begin, to: begin + n}
+			s.rooms = slices.Insert(s.rooms, i, r)
+			return r, true
+		}
+		if i == 0 {
+			return room{}, false
+		}
+		end = s.rooms[i-1].from
 	}
 }
 
