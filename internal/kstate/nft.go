@@ -32,7 +32,9 @@ type nftTables struct {
 	tracked map[model.Family]bool // families in which some rule or chain turns connection tracking on
 	sets    bool                  // a rule looks into ipsets
 
-	changed map[int]bool // chains whose rules events changed, that no rule set has yet
+	changed  map[int]bool // chains whose rules events changed, that no rule set has yet
+	refilled map[int]bool // sets whose elements were read again, likewise
+	ahead    bool         // these may be of a later generation than the rest
 }
 
 // readNFT reads nf_tables, or gives the last reading: as it was if no transaction was committed since, or with what events say of those that were.
@@ -44,12 +46,18 @@ func (r *Reader) readNFT() (*nftTables, error) {
 	for range 8 {
 		before, err := r.nftGeneration()
 		if err == nil && r.nft.valid && (r.nft.generation == before || r.followNFT(before)) {
+			if r.nft.ahead {
+				if after, err := r.nftGeneration(); err != nil || after != before {
+					continue // what came between is followed, and says which sets to read once more
+				}
+				r.nft.ahead = false
+			}
 			return r.nft, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		t := &nftTables{dump: &nftables.Dump{}, changed: map[int]bool{}}
+		t := &nftTables{dump: &nftables.Dump{}, changed: map[int]bool{}, refilled: map[int]bool{}}
 		err = r.dumpNFT(t)
 		if err != nil && !errors.Is(err, errInterrupted) {
 			return nil, err
@@ -80,16 +88,7 @@ func (r *Reader) nftGeneration() (gen uint32, err error) {
 func (r *Reader) dumpNFT(t *nftTables) error {
 	d := t.dump
 	dump := func(what string, msg uint16, family byte, attributes []byte, take func(b []byte) error) error {
-		err := r.k.netlink(asked(nfnlNFT, msg, family, true, attributes), func(_ uint16, b []byte) error {
-			if err := take(b); err != nil {
-				t.bad = append(t.bad, err)
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", what, err)
-		}
-		return nil
+		return r.dumpPart(t, what, msg, family, attributes, take)
 	}
 	optional := func(err error) error { // not every kernel has it
 		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
@@ -130,19 +129,39 @@ func (r *Reader) dumpNFT(t *nftTables) error {
 		if s.Unread = !r.whole && !sets[nftName{s.Family, s.Table, s.Name}]; s.Unread {
 			continue
 		}
-		attributes := body(nil, func(ae *netlink.AttributeEncoder) {
-			ae.String(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
-			ae.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		})
-		err := dump("elements of set "+s.Name, unix.NFT_MSG_GETSETELEM, s.Family, attributes, func(b []byte) error { return d.AddElements(i, b) })
-		if errors.Is(err, unix.ENOENT) {
-			return errInterrupted // gone since the dump of the sets
-		}
-		if err != nil {
+		if err := r.dumpElements(t, i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dumpPart asks for all of one kind.
+func (r *Reader) dumpPart(t *nftTables, what string, msg uint16, family byte, attributes []byte, take func(b []byte) error) error {
+	err := r.k.netlink(asked(nfnlNFT, msg, family, true, attributes), func(_ uint16, b []byte) error {
+		if err := take(b); err != nil {
+			t.bad = append(t.bad, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", what, err)
+	}
+	return nil
+}
+
+// dumpElements asks for those of a set.
+func (r *Reader) dumpElements(t *nftTables, set int) error {
+	s := &t.dump.Sets[set]
+	attributes := body(nil, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
+		ae.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	})
+	err := r.dumpPart(t, "elements of set "+s.Name, unix.NFT_MSG_GETSETELEM, s.Family, attributes, func(b []byte) error { return t.dump.AddElements(set, b) })
+	if errors.Is(err, unix.ENOENT) {
+		return errInterrupted // gone since the dump of the sets
+	}
+	return err
 }
 
 // asks are the sets that rules look into, and whether any rule uses an object.

@@ -104,10 +104,12 @@ func followed(t *testing.T, r *Reader, what string) {
 const followedTable = `table inet t {
  set named { type ipv4_addr; elements = { 10.9.9.1 } }
  set other { type ipv4_addr; }
+ set wide { type ipv4_addr; flags interval; auto-merge; elements = { 10.8.0.0/24 } }
+ set counted { type ipv4_addr; counter; }
  counter total { }
  chain a { ip saddr @named counter drop; counter name total; }
  chain b { tcp dport 1 counter; }
- chain c { }
+ chain c { ip saddr @wide counter; ip daddr @counted drop; }
  chain forward { type filter hook forward priority 0; jump a; }
 }
 table ip6 u {
@@ -118,7 +120,7 @@ table ip6 u {
 // TestRulesFollowEvents makes random transactions of every kind of change, and compares what events of them made with a fresh reading, also where
 // events are lost. Most single rules must have been followed, or this would prove nothing.
 func TestRulesFollowEvents(t *testing.T) {
-	for buffer, rounds := range map[int]int{0: 60, 2048: 20} {
+	for buffer, rounds := range map[int]int{0: 60, 2048: 40} {
 		t.Run(fmt.Sprintf("buffer-%d", buffer), func(t *testing.T) {
 			ns := namespace(t)
 			ns.batchNFT(t, followedTable)
@@ -198,7 +200,7 @@ func randomTransaction(t *testing.T, ns netns, rng *rand.Rand) string {
 		if len(rules) > 0 {
 			at = rules[rng.IntN(len(rules))]
 		}
-		switch k := rng.IntN(40); {
+		switch k := rng.IntN(42); {
 		case k < 10:
 			fmt.Fprintf(&b, "add rule %s %s\n", chain, step)
 		case k < 16:
@@ -217,14 +219,65 @@ func randomTransaction(t *testing.T, ns netns, rng *rand.Rand) string {
 		case k < 36:
 			fmt.Fprintf(&b, "add element inet t named { 10.9.9.%d }\n", 1+rng.IntN(200))
 		case k < 37:
-			fmt.Fprintf(&b, "add chain inet t x%d { type filter hook forward priority %d; }\n", rng.IntN(1000), rng.IntN(20))
+			fmt.Fprintf(&b, "add element inet t wide { 10.8.%d.0-10.8.%d.7 }\n", rng.IntN(200), 200+rng.IntN(50))
 		case k < 38:
+			fmt.Fprintf(&b, "flush set inet t named\nadd element inet t named { 10.9.9.1, 10.9.9.%d }\nadd element inet t counted { 10.9.9.%d }\n", 2+rng.IntN(200), rng.IntN(200))
+		case k < 39:
+			fmt.Fprintf(&b, "add chain inet t x%d { type filter hook forward priority %d; }\n", rng.IntN(1000), rng.IntN(20))
+		case k < 40:
 			fmt.Fprintf(&b, "add chain inet t b { comment \"x\"; }\nadd table ip v\nadd chain ip v c\nadd rule ip v c counter\ndelete table ip v\n")
 		default:
 			fmt.Fprintf(&b, "add rule %s %s\nadd rule %s %s\n", chain, step, chain, step)
 		}
 	}
 	return b.String()
+}
+
+// Beside a thousand rules a changed element of a set is the elements of that set read again; all rules are the same values.
+func TestOneElementIsOneSet(t *testing.T) {
+	ns := namespace(t)
+	var script strings.Builder
+	script.WriteString("table ip t {\nset s { type ipv4_addr; elements = { 192.0.2.1 } }\nset unasked { type ipv4_addr; }\nchain forward { type filter hook forward priority 0; ip saddr @s drop\n")
+	for i := range 1000 {
+		fmt.Fprintf(&script, "ip saddr 10.0.%d.%d counter drop\n", i>>8, i&255)
+	}
+	ns.batchNFT(t, script.String()+"}\n}\n")
+	r := open(t, Options{})
+	first, err := r.Read(All)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, r)
+	was := r.Stats()
+	for i, c := range []struct {
+		do           string
+		there, dumps int
+	}{
+		{"nft add element ip t s '{ 192.0.2.2 }'", 2, 1},
+		{"nft add element ip t unasked '{ 192.0.2.2 }'", 2, 1},
+		{"nft add element ip t s '{ 192.0.2.3, 192.0.2.4 }'", 4, 2},
+		{"nft flush set ip t s", 0, 3},
+	} {
+		ns.run(t, c.do)
+		p, err := r.Wait(time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.Read(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(n.Filter.Sets, func(s ruleset.Set) bool { return s.Name == "s" })
+		if got := len(n.Filter.Sets[at].Elements); got != c.there {
+			t.Fatalf("%s: %d elements", c.do, got)
+		}
+		if s := r.Stats(); s.RuleDumps != was.RuleDumps || s.SetDumps != was.SetDumps+uint64(c.dumps) {
+			t.Errorf("%d, %s: %+v after %+v", i, c.do, s, was)
+		}
+		if &n.Filter.Table(ruleset.IP4, "t").Chains[0].Rules[0] != &first.Filter.Table(ruleset.IP4, "t").Chains[0].Rules[0] {
+			t.Errorf("%s: the rules were made anew", c.do)
+		}
+	}
 }
 
 // TestOneRuleIsOneRule: beside a thousand rules, what a changed one costs is one rule read and translated, and nothing is dumped.

@@ -3,6 +3,7 @@
 package kstate
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ const (
 	nftSource = "nf_tables" // among the sources of events
 
 	manyChanges      = 64  // rules in a transaction from which on reading all anew is as good
+	manySets         = 16  // sets in a transaction, likewise
 	manyTransactions = 256 // that nobody has asked for
 )
 
@@ -29,6 +31,7 @@ type nftLog struct {
 type nftTransaction struct {
 	generation uint32
 	changes    []nftables.Change
+	sets       []nftName // whose elements are others
 	unclear    bool
 }
 
@@ -51,6 +54,12 @@ func (l *nftLog) take(h header, b []byte) {
 			return
 		}
 		l.open.changes = append(l.open.changes, ch)
+	case nfnlNFT<<8 | unix.NFT_MSG_NEWSETELEM, nfnlNFT<<8 | unix.NFT_MSG_DELSETELEM:
+		family, table, name, err := nftables.DecodeElementsOf(b)
+		if set := (nftName{family, table, name}); !slices.Contains(l.open.sets, set) {
+			l.open.sets = append(l.open.sets, set)
+		}
+		l.open.unclear = l.open.unclear || err != nil || len(l.open.sets) > manySets
 	case nfnlNFT<<8 | unix.NFT_MSG_NEWGEN:
 		generation, err := nftables.DecodeGeneration(b)
 		if err != nil || len(l.closed) == manyTransactions {
@@ -73,22 +82,22 @@ func (l *nftLog) lost(full bool) {
 }
 
 // until takes the transactions from behind one generation to another out of the log; false if one of them is missing, or says nothing.
-func (l *nftLog) until(from, to uint32) (changes []nftables.Change, ok bool) {
+func (l *nftLog) until(from, to uint32) (changes []nftables.Change, sets []nftName, ok bool) {
 	for len(l.closed) > 0 && int32(l.closed[0].generation-from) <= 0 { // the dump had them
 		l.closed = l.closed[1:]
 	}
 	n := int(to - from)
 	if n > len(l.closed) {
-		return nil, false
+		return nil, nil, false
 	}
 	for i, t := range l.closed[:n] {
 		if t.unclear || t.generation != from+uint32(i)+1 {
-			return nil, false
+			return nil, nil, false
 		}
-		changes = append(changes, t.changes...)
+		changes, sets = append(changes, t.changes...), append(sets, t.sets...)
 	}
 	l.closed = l.closed[n:]
-	return changes, true
+	return changes, sets, true
 }
 
 // nftPatience is how long events are waited for of a generation that exists already: the kernel sends them right behind it.
@@ -101,12 +110,13 @@ func (r *Reader) followNFT(generation uint32) bool {
 		return false
 	}
 	var changes []nftables.Change
+	var sets []nftName
 	ok := false
 	for end := time.Now().Add(nftPatience); !ok; {
 		if err := r.drainNFT(); err != nil || !t.valid { // events were lost
 			return false
 		}
-		if changes, ok = r.nftLog.until(t.generation, generation); ok {
+		if changes, sets, ok = r.nftLog.until(t.generation, generation); ok {
 			break
 		}
 		left := time.Until(end)
@@ -118,12 +128,33 @@ func (r *Reader) followNFT(generation uint32) bool {
 		}
 	}
 	t.valid = false // until all of them are in
-	if !t.apply(changes) {
+	if !t.apply(changes) || !r.refill(t, sets) {
 		return false
 	}
 	r.nftChanges.Add(uint64(len(changes)))
 	t.conclude()
 	t.generation, t.valid = generation, true
+	return true
+}
+
+// refill reads the elements of sets anew, as far as rules ask them; false where they cannot be told. They may be of a later generation then.
+func (r *Reader) refill(t *nftTables, sets []nftName) bool {
+	for i := range t.dump.Sets {
+		s := &t.dump.Sets[i]
+		name := nftName{s.Family, s.Table, s.Name}
+		if !t.asked[name] || !slices.Contains(sets, name) {
+			continue
+		}
+		if t.dump.SetProblems[i] != "" {
+			return false
+		}
+		s.Elements = nil
+		if err := r.dumpElements(t, i); err != nil || t.dump.SetProblems[i] != "" {
+			return false
+		}
+		t.refilled[i], t.ahead = true, true
+		r.setDumps.Add(1)
+	}
 	return true
 }
 

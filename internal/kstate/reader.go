@@ -34,6 +34,7 @@ type Stats struct {
 	Interrupted uint64 // dumps that had to be repeated
 	RuleDumps   uint64 // times that all of nf_tables was read
 	RuleChanges uint64 // rules that were read from an event instead
+	SetDumps    uint64 // sets whose elements alone were read again
 }
 
 // Reader reads the kernel state of the network namespace that it was opened in. See the package's description for the
@@ -53,6 +54,7 @@ type Reader struct {
 	interrupted atomic.Uint64
 	nftDumps    atomic.Uint64
 	nftChanges  atomic.Uint64
+	setDumps    atomic.Uint64
 
 	woken  bool
 	dirty  Parts        // found by events, not yet returned by Wait
@@ -182,7 +184,7 @@ func (r *Reader) Wake() {
 // Stats gives the counters. It may be called from any goroutine.
 func (r *Reader) Stats() Stats {
 	return Stats{Events: r.events.Load(), Resyncs: r.resyncs.Load(), Interrupted: r.interrupted.Load(),
-		RuleDumps: r.nftDumps.Load(), RuleChanges: r.nftChanges.Load()}
+		RuleDumps: r.nftDumps.Load(), RuleChanges: r.nftChanges.Load(), SetDumps: r.setDumps.Load()}
 }
 
 // onThread makes sure that a caller is where the sockets were opened: elsewhere, /proc and BPF would speak of another

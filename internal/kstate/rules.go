@@ -84,7 +84,7 @@ func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool,
 		return r.filter.rules
 	}
 	r.filter = filter{nft: nft, sets: sets, hooks: hooks, legacy: legacy, memories: map[*legacyTable]*xtables.Memory{}}
-	nft.changed = map[int]bool{}
+	nft.changed, nft.refilled = map[int]bool{}, map[int]bool{}
 	if len(nft.dump.Tables) == 0 && len(legacy) == 0 {
 		return nil
 	}
@@ -176,15 +176,19 @@ func (t *legacyTable) rulesOf() ruleset.Family {
 
 // follow brings the rule set up to what events of rules said; false where it is better made anew, since too many of its counters are of no use.
 func (f *filter) follow() bool {
-	if len(f.nft.changed) == 0 {
+	if len(f.nft.changed)+len(f.nft.refilled) == 0 {
 		return true
 	}
 	n := len(f.rules.Counters)
 	if n > 2*f.counters+1024 {
 		return false
 	}
-	f.rules = f.translation.Follow(f.nft.dump, f.nft.changed)
-	f.nft.changed = map[int]bool{}
+	next := f.translation.Follow(f.nft.dump, f.nft.changed, f.nft.refilled)
+	if next == nil {
+		return false
+	}
+	f.rules = next
+	f.nft.changed, f.nft.refilled = map[int]bool{}, map[int]bool{}
 	f.forget(n)
 	return true
 }

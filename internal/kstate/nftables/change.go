@@ -80,10 +80,37 @@ func fills(r *Rule) bool {
 // Continue says that what is not of nf_tables in the rule set has become that of another, whose counters go on where those of the one before end.
 func (t *Translation) Continue(out *rs.Ruleset) { t.out = out }
 
+// refill gives sets of a rule set in the making their new elements: plain ones, which no rule's translation depends on.
+func (t *Translation) refill(d *Dump, sets map[int]bool, next *rs.Ruleset) bool {
+	if len(sets) > 0 {
+		next.Sets = slices.Clone(next.Sets)
+	}
+	for n := range sets {
+		in := &d.Sets[n]
+		s := t.sets[setName{in.Family, in.Table, in.Name}]
+		if s == nil || s.Set != in || s.err != nil || s.anonymous() || in.Flags&(SetMap|SetObject) != 0 || next.Sets[s.id].Unknown != "" ||
+			slices.ContainsFunc(in.Elements, func(e Element) bool { return len(e.Exprs) > 0 || e.Data != nil || e.Object != "" }) ||
+			slices.ContainsFunc(next.Sets[s.id].Elements, func(e rs.Element) bool { return e.Counter != rs.NoCounter }) {
+			return false
+		}
+		elements, err := t.elements(s, nil)
+		if err != nil {
+			return false
+		}
+		next.Sets[s.id].Elements = elements
+	}
+	return true
+}
+
 // Follow gives the rule set after Apply changed chains of the Dump that it was made of; rules and chains that did not change are shared with the one before, which
 // stays as it is. Counters keep their numbers; new ones are behind the last, and those of rules that went stay without use.
-func (t *Translation) Follow(d *Dump, chains map[int]bool) *rs.Ruleset {
+//
+// sets are those of the Dump whose elements were read again. It is nil where the rules have to be translated anew, since more of a set may have changed than keys that rules ask for.
+func (t *Translation) Follow(d *Dump, chains, sets map[int]bool) *rs.Ruleset {
 	next := *t.out
+	if !t.refill(d, sets, &next) {
+		return nil
+	}
 	t.out = &next
 	next.Tables = slices.Clone(next.Tables)
 	fresh := map[int]bool{}

@@ -266,6 +266,12 @@ func DecodeElements(b []byte) (out []Element, err error) {
 	return out, check(&a, "set element", err, 1, 2, 3)
 }
 
+// DecodeElementsOf gives the set that NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM speaks of.
+func DecodeElementsOf(b []byte) (family byte, table, set string, err error) {
+	family, a, err := body(b, 4)
+	return family, a.Text(1), a.Text(2), check(&a, "set element", err, 1, 2)
+}
+
 func decodeElement(b []byte) (e Element, err error) {
 	const intervalEnd, catchAll = 1, 2
 	a, err := nla.Split(b, 11)
