@@ -97,6 +97,55 @@ func TestManyRulesAreCompiledBehindTheLoop(t *testing.T) {
 	}
 }
 
+// An element of a set is decided over in front of the images of thousands of rules as a rule is: nothing is dumped but the set, and no packet but those of the element waits.
+func TestElementsBesideManyRules(t *testing.T) {
+	r := newRig(t, graph.XDP)
+	all := lab.V4Prefixes(50)
+	open, shut, wide := all.Host(1, 9).String(), all.Host(2, 9).String(), all.Host(3, 9)
+	var b strings.Builder
+	b.WriteString("table ip t {\nset s { type ipv4_addr; }\nset w { type ipv4_addr; flags interval; auto-merge; elements = { 172.16.0.0/12 } }\n" +
+		"chain c { type filter hook forward priority 0\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&b, "ip daddr 11.%d.%d.1 counter drop\n", i>>8, i&255)
+	}
+	b.WriteString("ip daddr @s counter drop\nip daddr != @w accept\ncounter drop\n}\n}\n")
+	path := t.TempDir() + "/rules"
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.exec("nft -f " + path)
+	for _, dst := range []string{open, shut, wide.String()} {
+		r.leaves("many rules", dst, reason.Fast, true)
+	}
+	change := func(do, dst string, want reason.Code, passes, over bool) {
+		t.Helper()
+		before := r.engine.State().Reader
+		r.exec(do)
+		if _, arrived := r.send(dst); arrived != passes {
+			t.Fatalf("%s: the next packet arrived: %v", do, arrived)
+		}
+		if f := r.engine.State().Graph.Filter4; (f.Over != nil) != over || f.Front != nil {
+			t.Errorf("%s: what it concerns is not decided in front of the images: %+v", do, f.Slow)
+		}
+		if _, arrived := r.send(open); !arrived {
+			t.Fatalf("%s: a packet of nobody's element is gone", do)
+		}
+		start := time.Now()
+		r.leaves(do, dst, want, passes)
+		r.leaves(do, open, reason.Fast, true)
+		t.Logf("%s: obeyed by the fast path within %s; %+v", do, time.Since(start), r.engine.State().Stages)
+		if s := r.engine.State(); s.Reader.RuleDumps != before.RuleDumps || s.Reader.SetDumps == before.SetDumps {
+			t.Errorf("%s: %+v after %+v", do, s.Reader, before)
+		}
+	}
+	for range 3 {
+		change("nft add element ip t s { "+shut+" }", shut, reason.RuleDrop, false, true)
+		change("nft add element ip t w { "+wide.Prev().String()+"-"+wide.Next().String()+" }", wide.String(), reason.RuleDrop, false, true)
+		change("nft flush set ip t s", shut, reason.Fast, true, true)
+		change("nft delete element ip t w { "+wide.Prev().String()+"-"+wide.Next().String()+" }", wide.String(), reason.Fast, true, false) // as the images have it
+	}
+}
+
 // A rule is obeyed from the next packet on also where a round that reads links, and no rules, falls between the rule and its event.
 func TestRoundsBetweenARuleAndItsEvent(t *testing.T) {
 	r := newRig(t, graph.XDP)

@@ -58,6 +58,12 @@ func (w *ruleWriter) steps() bool {
 			if why := w.ix.unsure(s); why != "" {
 				return w.slow(why)
 			}
+			if t, ok := w.within(s); ok {
+				if !w.test(t) {
+					return true
+				}
+				continue
+			}
 			if !w.lookupStep(s) {
 				return true
 			}

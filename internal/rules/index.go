@@ -25,11 +25,12 @@ type Ref struct {
 
 // index finds chains and puts base chains in the order of their calls.
 type index struct {
-	rs     *ruleset.Ruleset
-	chains map[*ruleset.Table]map[string]*ruleset.Chain
-	counts []bool // of each set: its elements have counters
-	all    []bool // of each set: it has an element for everything
-	live   bool   // sets can be asked whose elements were not read
+	rs      *ruleset.Ruleset
+	chains  map[*ruleset.Table]map[string]*ruleset.Chain
+	counts  []bool                 // of each set: its elements have counters
+	all     []bool                 // of each set: it has an element for everything
+	live    bool                   // sets can be asked whose elements were not read
+	refills map[ruleset.SetID]bool // see refillable
 }
 
 func newIndex(rs *ruleset.Ruleset) *index {

@@ -45,16 +45,21 @@ type comparison struct {
 	seen    map[*ruleset.Chain]bool // those of y that were compared
 	limit   int
 	changed []ruleset.Rule
-	hook    ruleset.Hook // of the base chain at hand
-	before  bool         // some of the changed rules are met before the route
+	sets    map[ruleset.SetID][]ruleset.Range // sets with other elements, and the keys that only one of both has
+	hook    ruleset.Hook                      // of the base chain at hand
+	before  bool                              // some of the changed rules are met before the route
 }
 
 // compare gives nil where something else than rules differs, or more of them than limit.
 func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *comparison {
-	if a == nil || b == nil || !shared(a.Sets, b.Sets) || len(a.Counters) > len(b.Counters) {
+	if a == nil || b == nil || len(a.Counters) > len(b.Counters) {
 		return nil
 	}
-	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit}
+	sets, ok := changedSets(a.Sets, b.Sets)
+	if !ok {
+		return nil
+	}
+	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit, sets: sets}
 	before, now := c.x.path(family), c.y.path(family)
 	if len(before) != len(now) {
 		return nil
@@ -92,6 +97,9 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 		}
 		c.before = c.before || !routed(c.hook)
 		common = both
+	}
+	if !c.lookups(t, common) {
+		return false
 	}
 	same := true
 	follow := func(v ruleset.Verdict) {

@@ -16,6 +16,12 @@ import (
 func changeSome(t *rapid.T, rs *Ruleset) *Ruleset {
 	out := *rs
 	out.Tables = slices.Clone(rs.Tables)
+	if rapid.Bool().Draw(t, "elements") {
+		out.Sets = refillSome(t, rs.Sets)
+		if rapid.Bool().Draw(t, "elements alone") {
+			return &out
+		}
+	}
 	i := rapid.IntRange(0, len(rs.Tables)-1).Draw(t, "table")
 	table := &out.Tables[i]
 	table.Chains = slices.Clone(table.Chains)
@@ -36,6 +42,28 @@ func changeSome(t *rapid.T, rs *Ruleset) *Ruleset {
 	}
 	c.Rules = changed
 	return &out
+}
+
+// refillSome adds elements to sets that are refillable, and takes some of theirs.
+func refillSome(t *rapid.T, sets []Set) []Set {
+	out := slices.Clone(sets)
+	for i := range out {
+		s := &out[i]
+		if !refillable(s) {
+			continue
+		}
+		var elements []Element
+		for _, e := range s.Elements {
+			if rapid.IntRange(0, 3).Draw(t, "element stays") > 0 {
+				elements = append(elements, e)
+			}
+		}
+		if key := Num(rapid.Uint64Range(0, 300).Draw(t, "key")); rapid.Bool().Draw(t, "element comes") && !slices.ContainsFunc(elements, func(e Element) bool { return e.Key[0].Has(key) }) {
+			elements = append(elements, Element{Key: []Range{One(key)}, Counter: NoCounter})
+		}
+		s.Elements = elements
+	}
+	return out
 }
 
 // Whoever satisfies nothing that changed rules ask meets the same before and after, counters included.
