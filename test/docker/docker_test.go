@@ -131,7 +131,7 @@ func (w *twins) compare(what string, ask func(h *host) map[string]string) (linux
 
 // filtering turns br_netfilter's calls on or off. dockerd turns them on when it starts.
 func (h *host) filtering(on int) {
-	for _, f := range []string{"iptables", "ip6tables", "arptables"} {
+	for _, f := range []string{"iptables", "ip6tables"} { // as docs/operations.md says
 		h.exec("sysctl -qw net.bridge.bridge-nf-call-%s=%d", f, on)
 	}
 }
