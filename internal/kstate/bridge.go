@@ -18,7 +18,7 @@ const (
 	brNFCall6       = 37
 	brNFCallARP     = 38
 	brMultiBoolopt  = 46
-	brLast          = 49 // FDB_MAX_LEARNED
+	brLast          = 50 // STP_MODE: who runs the spanning tree
 )
 
 // Attributes of a bridge that do not decide over known unicast between ports: spanning tree (ports' states are read live), timers, group
@@ -74,12 +74,12 @@ func decodeBridge(ad *netlink.AttributeDecoder, b *model.Bridge) bool {
 // IFLA_BRPORT_*, of which these are switches that are not modelled; at 0 they do nothing.
 var portSwitches = map[uint16]string{
 	10: "proxy_arp", 12: "proxy_arp_wifi", 29: "vlan_tunnel", 32: "neigh_suppress", 34: "backup_port", 35: "mrp_ring_open", 36: "mrp_in_open",
-	39: "locked", 40: "mab", 43: "neigh_vlan_suppress", 44: "backup_nhid",
+	39: "locked", 40: "mab", 43: "neigh_vlan_suppress", 44: "backup_nhid", 45: "neigh_forward_grat",
 }
 
 const (
 	brportIsolated = 33
-	brportLast     = 44
+	brportLast     = 45
 )
 
 // decodeBridgePort takes what decides over known unicast. State, learning and hairpin are read live; flooding, multicast, costs and timers

@@ -43,7 +43,7 @@ func TestBridgeOptions(t *testing.T) {
 			model.Bridge{NFCall: []string{"nf_call_iptables", "nf_call_arptables"}}, ""},
 		{"switches", func(ae *netlink.AttributeEncoder) { ae.Bytes(46, boolopt(1|1<<2)) }, model.Bridge{On: []string{"mst_enabled"}}, ""},
 		{"a switch of later", func(ae *netlink.AttributeEncoder) { ae.Bytes(46, boolopt(1<<9)) }, model.Bridge{}, "link e0: bridge attribute 46"},
-		{"an attribute of later", func(ae *netlink.AttributeEncoder) { ae.Uint8(50, 1) }, model.Bridge{}, "link e0: bridge attribute 50"},
+		{"an attribute of later", func(ae *netlink.AttributeEncoder) { ae.Uint8(51, 1) }, model.Bridge{}, "link e0: bridge attribute 51"},
 	} {
 		l, err := decodeLink(linkInfo("bridge", "", c.data))
 		if err != nil || !reflect.DeepEqual(l.Bridge, &c.want) || whats(l.Unknown) != c.unknown {
@@ -66,7 +66,7 @@ func TestBridgePortOptions(t *testing.T) {
 		{"plain", func(ae *netlink.AttributeEncoder) { ae.Uint8(1, 3); ae.Uint8(8, 1); ae.Uint8(10, 0); ae.Uint8(33, 0) }, model.BridgePort{}, ""},
 		{"isolated", func(ae *netlink.AttributeEncoder) { ae.Uint8(33, 1) }, model.BridgePort{Isolated: true}, ""},
 		{"locked, with a backup", func(ae *netlink.AttributeEncoder) { ae.Uint8(39, 1); ae.Uint32(34, 0x500) }, model.BridgePort{On: []string{"locked", "backup_port"}}, ""},
-		{"an attribute of later", func(ae *netlink.AttributeEncoder) { ae.Uint8(45, 1) }, model.BridgePort{}, "link e0: bridge port attribute 45"},
+		{"an attribute of later", func(ae *netlink.AttributeEncoder) { ae.Uint8(46, 1) }, model.BridgePort{}, "link e0: bridge port attribute 46"},
 	} {
 		l, err := decodeLink(linkInfo("veth", "bridge", c.data))
 		if err != nil || !reflect.DeepEqual(l.Port, &c.want) || whats(l.Unknown) != c.unknown {
