@@ -233,14 +233,16 @@ func changingRules() hand {
 // frontRules changes single rules among very many, which are compiled behind the loop: meanwhile only the packets of the changed ones are left to Linux.
 func frontRules() hand {
 	all := join(some(), services())
-	lines := []string{"add table inet t", "add chain inet t u", "add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f jump u"}
+	lines := []string{"add table inet t", "add chain inet t u", "add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f jump u",
+		"add set inet t s { type ipv4_addr; flags interval; }", "add set inet t p { type inet_service; elements = { 2000, 53 }; }", "add rule inet t f ip daddr @s counter drop", "add rule inet t f udp dport != @p counter drop"}
 	for i := range 1100 {
 		lines = append(lines, fmt.Sprintf("add rule inet t f ip saddr 172.20.%d.%d counter drop", i/250, i%250+1))
 	}
 	lines = append(lines, "add rule inet t f tcp dport 80 counter drop", "add rule inet t f counter")
-	h := hand{name: "rules change among many", loads: true, why: "single rules that come and go among very many", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, reach, "fast"},
+	h := hand{name: "rules change among many", loads: true, why: "single rules, and elements of sets, that come and go among very many", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, reach, "fast"},
 		steps: []handStep{step(all, append(to5(gw1, gw1v6), nftFile(lines...))...)}}
 	for _, do := range []string{"nft insert rule inet t f udp dport 2000 counter drop", "nft add rule inet t u meta l4proto icmp counter drop", "nft add rule inet t u counter ip saddr 10.0.0.0/8 udp dport 53 drop", "nft insert rule inet t u iifname p1 meta mark set 7 counter accept",
+		"nft add element inet t s { 10.1.0.0/16, 10.2.0.0-10.2.0.20 }", "nft add element inet t p { 80, 1000 }", "nft delete element inet t p { 53 }", "nft delete element inet t s { 10.1.0.0/16 }",
 		"nft flush chain inet t u", "nft add rule inet t f meta nfproto ipv6 counter drop", "nft insert rule inet t f ip daddr 10.1.0.0/16 goto u", "nft chain inet t f { policy drop; }"} {
 		h.steps = append(h.steps, atOnce(all, do))
 	}
