@@ -107,6 +107,9 @@ func (e *Engine) counters(index int) (c [reason.Count]uint64, err error) {
 func mainReason(before, after [reason.Count]uint64) (code reason.Code, share float64) {
 	var most, all uint64
 	for i := range after {
+		if reason.Code(i) == reason.Resting {
+			continue // goes to Linux for whatever reason the others do
+		}
 		n := after[i] - before[i]
 		all += n
 		if n > most {
@@ -128,7 +131,7 @@ func treatmentOf(before, after [reason.Count]uint64) (t treatment) {
 		switch {
 		case Decided(reason.Code(i)):
 			decided += n
-		case n > most:
+		case n > most && reason.Code(i) != reason.Resting:
 			t.main, most = reason.Code(i), n
 		}
 	}

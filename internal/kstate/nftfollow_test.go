@@ -233,11 +233,11 @@ func randomTransaction(t *testing.T, ns netns, rng *rand.Rand) string {
 	return b.String()
 }
 
-// Beside a thousand rules a changed element of a set is the elements of that set read again; all rules are the same values.
-func TestOneElementIsOneSet(t *testing.T) {
-	ns := namespace(t)
+// besideManyRules makes the table t with what is named before its chain forward, which begins with a rule and has a thousand more, and reads it.
+func besideManyRules(t *testing.T, ns netns, before, rule string) (*Reader, *model.Network) {
+	t.Helper()
 	var script strings.Builder
-	script.WriteString("table ip t {\nset s { type ipv4_addr; elements = { 192.0.2.1 } }\nset unasked { type ipv4_addr; }\nchain forward { type filter hook forward priority 0; ip saddr @s drop\n")
+	fmt.Fprintf(&script, "table ip t {\n%s\nchain forward { type filter hook forward priority 0; %s\n", before, rule)
 	for i := range 1000 {
 		fmt.Fprintf(&script, "ip saddr 10.0.%d.%d counter drop\n", i>>8, i&255)
 	}
@@ -248,6 +248,13 @@ func TestOneElementIsOneSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet(t, r)
+	return r, first
+}
+
+// Beside a thousand rules a changed element of a set is the elements of that set read again; all rules are the same values.
+func TestOneElementIsOneSet(t *testing.T) {
+	ns := namespace(t)
+	r, first := besideManyRules(t, ns, "set s { type ipv4_addr; elements = { 192.0.2.1 } }\nset unasked { type ipv4_addr; }", "ip saddr @s drop")
 	was := r.Stats()
 	for i, c := range []struct {
 		do           string
@@ -283,18 +290,7 @@ func TestOneElementIsOneSet(t *testing.T) {
 // TestOneRuleIsOneRule: beside a thousand rules, what a changed one costs is one rule read and translated, and nothing is dumped.
 func TestOneRuleIsOneRule(t *testing.T) {
 	ns := namespace(t)
-	var script strings.Builder
-	script.WriteString("table ip t {\nchain live { }\nchain forward { type filter hook forward priority 0; jump live\n")
-	for i := range 1000 {
-		fmt.Fprintf(&script, "ip saddr 10.0.%d.%d counter drop\n", i>>8, i&255)
-	}
-	ns.batchNFT(t, script.String()+"}\n}\n")
-	r := open(t, Options{})
-	first, err := r.Read(All)
-	if err != nil {
-		t.Fatal(err)
-	}
-	quiet(t, r)
+	r, first := besideManyRules(t, ns, "chain live { }", "jump live")
 	was := r.Stats()
 	for i, c := range []struct {
 		do   string

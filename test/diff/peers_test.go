@@ -20,26 +20,11 @@ func TestPeers(t *testing.T) {
 	}
 	topology := streamTopology()
 	topology.Links[2].A.Receive = lab.ReceiveXDP // native, in the third host's namespace
-	n := lab.BuildT(t, topology)
+	n, d := bridgedHosts(t, topology, "")
 	dut, to := n.Node(lab.Dut), n.Node("h1")
-	if err := dut.Feed("link add br0 type bridge\nlink set p0 master br0\nlink set p1 master br0\nlink set p2 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range withoutBridgeNetfilter {
-		dut.Sysctl(cmd[len("sysctl "):]) // kernels without br_netfilter have no such switches
-	}
 	if err := to.Shell("ip link add link eth0 name mv0 address 02:00:00:00:0a:01 type macvlan mode bridge && ip address add 10.0.0.9/24 dev mv0 && sysctl -qw net.ipv4.conf.all.arp_ignore=1 && ip link set mv0 up"); err != nil {
 		t.Fatal(err)
 	}
-	d, err := startDaemon(*shuntFlag, dut, "auto", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	const pings = 20
 	counted := func(name string) *netlink.LinkStatistics {
 		t.Helper()

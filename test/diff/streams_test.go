@@ -27,23 +27,7 @@ func TestBridgedStreams(t *testing.T) {
 	if *shuntFlag == "" {
 		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
 	}
-	n := lab.BuildT(t, streamTopology())
-	dut := n.Node(lab.Dut)
-	if err := dut.Feed("link add br0 type bridge ageing_time 100\nlink set p0 master br0\nlink set p1 master br0\nlink set p2 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range withoutBridgeNetfilter {
-		dut.Sysctl(cmd[len("sysctl "):]) // kernels without br_netfilter have no such switches
-	}
-	d, err := startDaemon(*shuntFlag, dut, "auto", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	n, d := bridgedHosts(t, streamTopology(), "ageing_time 100")
 	if _, err := d.settle(*boundFlag); err != nil {
 		t.Fatal(err)
 	}
@@ -70,6 +54,29 @@ func TestBridgedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%s", now)
+}
+
+// bridgedHosts makes a topology's router a bridge with shunt beside it.
+func bridgedHosts(t *testing.T, topology lab.Topology, options string) (*lab.Net, *daemon) {
+	t.Helper()
+	n := lab.BuildT(t, topology)
+	dut := n.Node(lab.Dut)
+	if err := dut.Feed("link add br0 type bridge "+options+"\nlink set p0 master br0\nlink set p1 master br0\nlink set p2 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range withoutBridgeNetfilter {
+		dut.Sysctl(cmd[len("sysctl "):]) // kernels without br_netfilter have no such switches
+	}
+	d, err := startDaemon(*shuntFlag, dut, "auto", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n, d
 }
 
 // streamTopology is a bridge's ports with a host at each.
