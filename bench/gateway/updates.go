@@ -20,7 +20,7 @@ var updatesSection = suite.Section{
 	Title:  "Throughput while rules change",
 	Budget: budget(90),
 	About: "Packets per second that arrive, in nft's own language: without rules, with very many source rules (match last), and with as many while a rule that does not match is added to and taken from a chain of its own, " +
-		"together 100 times a second, as programs that ban hosts do. Router and sink have one CPU, the generator the other; the daemon has to share them.",
+		"together 100 times a second, as programs that ban hosts do; then as many packets are offered as arrived without changes. Router and sink have one CPU, the generator the other; the daemon has to share them.",
 	Run: runUpdates,
 }
 
@@ -32,6 +32,7 @@ const changesPerSecond = 100
 func runUpdates(b *suite.Bench) error {
 	e := extents[b.Size.Name]
 	var turns []measure.Turn
+	took := map[string]float64{} // packets per second without changes, by variant
 	for _, v := range []suite.Variant{compared[0], {Name: suite.ShuntXDP, Setup: suite.ShuntAt(graph.XDP)}, {Name: suite.ShuntTC, Setup: suite.ShuntAt(graph.TC)}} {
 		for _, c := range []struct {
 			name    string
@@ -48,9 +49,23 @@ func runUpdates(b *suite.Bench) error {
 					return err
 				}
 			}
-			t := l.Turn(c.name, l.AtIngress(), l.Forward("plain", false, prefixes))
+			stream := l.Forward("plain", false, prefixes)
+			t := l.Turn(c.name, l.AtIngress(), stream)
+			run := t.Run
+			t.Run = func(set *measure.Set) error {
+				if err := run(set); err != nil {
+					return err
+				}
+				rounds := set.Row(c.name, v.Name, "rate").Rounds
+				took[v.Name] = rounds[len(rounds)-1]
+				return nil
+			}
 			if c.changes {
 				l.Mixed = true
+				t.Run = func(set *measure.Set) error {
+					stream.Traffic.Rate = int(took[v.Name])
+					return l.Turn(c.name, l.AtIngress(), stream).Run(set)
+				}
 				if t, err = underChanges(b, l, t); err != nil {
 					return err
 				}
