@@ -19,7 +19,7 @@ import (
 var containersSection = suite.Section{
 	Name:   "containers",
 	Title:  "Containers on one bridge",
-	Budget: budget(200),
+	Budget: budget(400),
 	About: "Two namespaces with real sockets at the veths of a bridge, as containers are, GRO, GSO and TSO on. One connection, and both ends pinned to one CPU: on two, what is measured is how fast a CPU wakes " +
 		"the other. Round trips carry one byte each way, one at a time, as netperf's TCP_RR and UDP_RR; the stream writes 128 KiB at a time, as TCP_STREAM. \"Linux, again\" is a second bridge like the first: how far " +
 		"the two are apart is what chance does to the other figures.",
