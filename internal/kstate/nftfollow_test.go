@@ -251,6 +251,21 @@ func besideManyRules(t *testing.T, ns netns, before, rule string) (*Reader, *mod
 	return r, first
 }
 
+// readAfter runs a command and reads what its events say is other than before.
+func readAfter(t *testing.T, ns netns, r *Reader, command string) *model.Network {
+	t.Helper()
+	ns.run(t, command)
+	p, err := r.Wait(time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := r.Read(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // Beside a thousand rules a changed element of a set is the elements of that set read again; all rules are the same values.
 func TestOneElementIsOneSet(t *testing.T) {
 	ns := namespace(t)
@@ -265,15 +280,7 @@ func TestOneElementIsOneSet(t *testing.T) {
 		{"nft add element ip t s '{ 192.0.2.3, 192.0.2.4 }'", 4, 2},
 		{"nft flush set ip t s", 0, 3},
 	} {
-		ns.run(t, c.do)
-		p, err := r.Wait(time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := r.Read(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := readAfter(t, ns, r, c.do)
 		at := slices.IndexFunc(n.Filter.Sets, func(s ruleset.Set) bool { return s.Name == "s" })
 		if got := len(n.Filter.Sets[at].Elements); got != c.there {
 			t.Fatalf("%s: %d elements", c.do, got)
@@ -296,15 +303,7 @@ func TestOneRuleIsOneRule(t *testing.T) {
 		do   string
 		live int
 	}{{"nft add rule ip t live ip saddr 192.0.2.1 counter drop", 1}, {"nft insert rule ip t live ip saddr 192.0.2.2 drop", 2}, {"nft flush chain ip t live", 0}} {
-		ns.run(t, c.do)
-		p, err := r.Wait(time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := r.Read(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := readAfter(t, ns, r, c.do)
 		table := n.Filter.Table(ruleset.IP4, "t")
 		if got := len(table.Chain("live").Rules); got != c.live {
 			t.Fatalf("%s: %d rules", c.do, got)
