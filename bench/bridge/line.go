@@ -49,13 +49,14 @@ var (
 	situations = []situation{plain, called, tracked, filtered}
 )
 
-// compared are Linux in two ways, shunt in two, and the floor.
+// compared are Linux in two ways, shunt in two, the ceiling and the floor.
 func compared(s situation) []suite.Variant {
 	return []suite.Variant{
 		{Name: suite.LinuxGRO, Setup: s.setup("", nil)},
 		{Name: suite.LinuxNoGRO, Line: suite.LinuxWithoutGRO.Line, Setup: s.setup("", suite.LinuxWithoutGRO.Setup)},
 		{Name: suite.ShuntXDP, Setup: s.setup(graph.XDP, nil)},
 		{Name: suite.ShuntTC, Setup: s.setup(graph.TC, nil)},
+		suite.Ceiling,
 		suite.Floor,
 	}
 }

@@ -5,6 +5,7 @@ package datapath
 import (
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type packetCase struct {
 	flows  int // 0: one for each route
 	shape  func(*graph.Graph)
 	want   reason.Code
+	bridge bool // the router's ports are a bridge's, and the packets are from one station to another
 }
 
 // only4 leaves IPv6 to Linux, as on a router that forwards IPv4 alone.
@@ -46,19 +48,38 @@ func strict(g *graph.Graph) {
 	path.Nodes = append(path.Nodes, graph.Node{Kind: graph.NodeRPFilter, Params: map[string]string{"mode": "strict"}})
 }
 
+// bridged makes the ports those of one bridge.
+func bridged(g *graph.Graph) {
+	for i := range g.Ports {
+		g.Ports[i].Inputs = nil
+		g.Ports[i].Bridge = &graph.Member{Index: 99, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}}
+		g.Egress[i].Bridge = &graph.Way{Index: 99}
+	}
+}
+
+const bridgeTheRouter = `
+ip link add br0 type bridge
+ip link set in master br0
+ip link set out master br0
+ip link set br0 up
+bridge fdb add 02:aa:00:00:00:01 dev in master static
+bridge fdb add 02:aa:00:00:00:02 dev out master static
+`
+
 // Tables of more routes than the CPU's caches hold are asked for with SHUNT_BENCH_ROUTES=all.
 func packetCases() []packetCase {
 	list := []packetCase{
-		{"ip4", 50, false, 0, nil, reason.Fast},
-		{"ip4-alone", 50, false, 0, only4, reason.Fast},
-		{"ip4-strict", 50, false, 0, strict, reason.Fast},
-		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast},
-		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow},
-		{"ip6", 50, true, 0, nil, reason.Fast},
-		{"ip4-10k-routes", 10_000, false, 0, nil, reason.Fast},
+		{"ip4", 50, false, 0, nil, reason.Fast, false},
+		{"ip4-alone", 50, false, 0, only4, reason.Fast, false},
+		{"ip4-strict", 50, false, 0, strict, reason.Fast, false},
+		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast, false},
+		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow, false},
+		{"ip6", 50, true, 0, nil, reason.Fast, false},
+		{"bridge", 50, false, 0, bridged, reason.Fast, true},
+		{"ip4-10k-routes", 10_000, false, 0, nil, reason.Fast, false},
 	}
 	if os.Getenv("SHUNT_BENCH_ROUTES") == "all" {
-		list = append(list, packetCase{"ip4-100k-routes", 100_000, false, 0, nil, reason.Fast}, packetCase{"ip4-1M-routes", 1 << 20, false, 0, nil, reason.Fast})
+		list = append(list, packetCase{"ip4-100k-routes", 100_000, false, 0, nil, reason.Fast, false}, packetCase{"ip4-1M-routes", 1 << 20, false, 0, nil, reason.Fast, false})
 	}
 	return list
 }
@@ -116,10 +137,18 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 	if err := ns.ChangeRoutes(lab.V4Prefixes(c.routes), "10.0.1.2", true); err != nil {
 		b.Fatal(err)
 	}
+	if c.bridge {
+		if err := ns.Shell(bridgeTheRouter); err != nil {
+			b.Fatal(err)
+		}
+	}
 	f := &fed{name: string(hook) + "/" + c.name, ns: ns, index: in.Index, best: math.Inf(1), base: math.Inf(1)}
 	traffic := n.Port(lab.Src, "tx").Traffic("10.0.0.2", lab.V4Prefixes(c.routes))
 	if c.v6 {
 		traffic = n.Port(lab.Src, "tx").Traffic("fd00:0:0:1::2", lab.V6Prefixes(50))
+	}
+	if c.bridge {
+		traffic.SrcMAC, traffic.DstMAC = net.HardwareAddr{2, 0xaa, 0, 0, 0, 1}, net.HardwareAddr{2, 0xaa, 0, 0, 0, 2}
 	}
 	traffic.Flows = c.flows
 	pins := b.TempDir() + "/bpf"
@@ -129,15 +158,15 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 			return err
 		}
 		b.Cleanup(func() { ns.Do(d.Detach) })
-		net, g := handmade(n, hook)
-		for i := range net.Links {
-			net.Links[i].Kind = "" // a test run has nothing of veth's to look at
+		network, g := handmade(n, hook)
+		for i := range network.Links {
+			network.Links[i].Kind = "" // a test run has nothing of veth's to look at
 		}
 		if c.shape != nil {
 			c.shape(g)
 		}
-		net.Routes.Count4 = c.routes
-		plan := synth.Build(net, g)
+		network.Routes.Count4 = c.routes
+		plan := synth.Build(network, g)
 		devices := []int{in.Index, n.Port(lab.Dut, "out").Index}
 		s, err := d.Snapshot(devices)
 		if err != nil {
