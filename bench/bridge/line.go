@@ -49,7 +49,7 @@ var (
 	situations = []situation{plain, called, tracked, filtered}
 )
 
-// compared are Linux in two ways, shunt in two, the ceiling and the floor.
+// compared are Linux in two ways, shunt in two, what redirects unseen and after a look, and the floor.
 func compared(s situation) []suite.Variant {
 	return []suite.Variant{
 		{Name: suite.LinuxGRO, Setup: s.setup("", nil)},
@@ -57,6 +57,7 @@ func compared(s situation) []suite.Variant {
 		{Name: suite.ShuntXDP, Setup: s.setup(graph.XDP, nil)},
 		{Name: suite.ShuntTC, Setup: s.setup(graph.TC, nil)},
 		suite.Ceiling,
+		suite.CeilingRead,
 		suite.Floor,
 	}
 }

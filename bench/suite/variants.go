@@ -77,6 +77,9 @@ var FloorRead = Variant{Name: DropRead, Setup: func(l *Lane) error { return drop
 // Ceiling sends every frame on without a look at it: nothing that forwards can be cheaper.
 var Ceiling = Variant{Name: Redirect, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out(), false) }}
 
+// CeilingRead does so after a look at the sender's address, for which it waits as everyone does that looks at packets.
+var CeilingRead = Variant{Name: RedirectRead, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out(), true) }}
+
 // Variants are those that the router is compared with, from the floor to the ceiling.
 var Variants = []Variant{
 	Linux,
@@ -87,7 +90,7 @@ var Variants = []Variant{
 	{Name: ShuntTC, Setup: ShuntAt(graph.TC)},
 	{Name: XDPForward, Setup: (*Lane).xdpForward},
 	Ceiling,
-	{Name: RedirectRead, Setup: func(l *Lane) error { return redirectOnly(l.In(), l.Out(), true) }},
+	CeilingRead,
 	Floor,
 }
 
