@@ -23,8 +23,10 @@ type counterSlots struct {
 	taken  []handover  // from these, and not yet rebased
 	untold []RuleCount // what slots that changed hands still held
 	last   synth.Rules
-	// Counters of the images that are asked of all packets, and of what newer rules decide.
-	lasting map[string]bool
+	// Counters of the images that are asked of all packets: the slot by family and ruleset.CounterID, and how many changes of those images there were. Counters
+	// of what newer rules decide.
+	images  [2][]uint32
+	changes uint64
 	over    map[string]*ruleset.CounterPlace
 }
 
@@ -39,6 +41,7 @@ type slot struct {
 	place ruleset.CounterPlace // of the last that it was given to
 	id    string               // of the place
 	since time.Time            // when it was given up; zero while it is not
+	named uint64               // the last change of images that speak of it
 	base  bpfobj.Count         // what the map's value is to be reduced by: what was counted there and taken
 }
 
@@ -187,25 +190,14 @@ func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
 	}
 	if same {
 		for id := range c.over {
-			if over[id] == nil && !c.lasting[id] {
+			if over[id] == nil && !c.lasts(c.of[id]) {
 				c.release(id, now)
 			}
 		}
 	} else {
-		c.lasting = map[string]bool{}
-		for stage, im := range rules.Images {
-			if im == nil {
-				continue
-			}
-			places := rules.Places[synth.FamilyOf(stage)]
-			for _, n := range im.Counters {
-				id := places[n].ID()
-				c.lasting[id] = true
-				c.acquire(id, &places[n], now)
-			}
-		}
-		for id := range c.of {
-			if over[id] == nil && !c.lasting[id] {
+		c.follow(rules, now)
+		for id, n := range c.of {
+			if over[id] == nil && !c.lasts(n) {
 				c.release(id, now)
 			}
 		}
@@ -216,6 +208,29 @@ func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
 	c.over = over
 }
 
+// follow gives the counters of the images slots.
+func (c *counterSlots) follow(rules *synth.Rules, now time.Time) {
+	c.changes++
+	for family := range c.images {
+		c.images[family] = make([]uint32, len(rules.Places[family]))
+	}
+	for stage, im := range rules.Images {
+		if im == nil {
+			continue
+		}
+		family := synth.FamilyOf(stage)
+		for _, n := range im.Counters {
+			place := &rules.Places[family][n]
+			slot := c.acquire(place.ID(), place, now)
+			c.at[slot].named = c.changes
+			c.images[family][n] = slot
+		}
+	}
+}
+
+// lasts says whether an image that is asked of all packets speaks of a slot.
+func (c *counterSlots) lasts(slot uint32) bool { return c.changes > 0 && c.at[slot].named == c.changes }
+
 func (c *counterSlots) release(id string, now time.Time) {
 	n := c.of[id]
 	delete(c.of, id)
@@ -223,22 +238,24 @@ func (c *counterSlots) release(id string, now time.Time) {
 	c.unused = append(c.unused, n)
 }
 
-func (c *counterSlots) acquire(id string, place *ruleset.CounterPlace, now time.Time) {
-	if _, ok := c.of[id]; ok {
-		return
+func (c *counterSlots) acquire(id string, place *ruleset.CounterPlace, now time.Time) uint32 {
+	if n, ok := c.of[id]; ok {
+		return n
 	}
 	if c.of == nil {
 		c.of = map[string]uint32{}
 	}
+	n := uint32(len(c.at))
 	if len(c.unused) > 0 && now.Sub(c.at[c.unused[0]].since) >= graceTime {
-		c.of[id], c.unused = c.unused[0], c.unused[1:]
-		c.taken = append(c.taken, handover{c.of[id], c.at[c.of[id]]})
+		n, c.unused = c.unused[0], c.unused[1:]
+		c.taken = append(c.taken, handover{n, c.at[n]})
 	} else {
-		c.of[id] = uint32(len(c.at))
 		c.at = append(c.at, slot{})
 	}
-	s := &c.at[c.of[id]]
-	s.id, s.place, s.since = id, *place, time.Time{}
+	c.of[id] = n
+	s := &c.at[n]
+	s.id, s.place, s.since, s.named = id, *place, time.Time{}, 0
+	return n
 }
 
 // samePlaces says whether two lists are one.
@@ -248,4 +265,10 @@ func samePlaces(a, b []ruleset.CounterPlace) bool {
 
 func (c *counterSlots) needed() int { return len(c.at) }
 
-func (c *counterSlots) slot(p *ruleset.CounterPlace) uint32 { return c.of[p.ID()] }
+// ofImage gives the slots of an image's counters; those of what newer rules decide are in places.
+func (c *counterSlots) ofImage(stage int, places []ruleset.CounterPlace) func(ruleset.CounterID) uint32 {
+	if stage < ruleStages {
+		return func(n ruleset.CounterID) uint32 { return c.images[synth.FamilyOf(stage)][n] }
+	}
+	return func(n ruleset.CounterID) uint32 { return c.of[places[n].ID()] }
+}

@@ -214,10 +214,8 @@ func (s *ruleStore) writeNew(want *synth.Rules, images *[ruleImages]*image.Image
 		var places []ruleset.CounterPlace // fronts count nothing
 		if over := i - ruleStages - ruleFronts; over >= 0 {
 			places = want.Overs[over].Places
-		} else if i < ruleStages {
-			places = want.Places[synth.FamilyOf(i)]
 		}
-		if fresh[i], err = s.write(im, places); err != nil {
+		if fresh[i], err = s.write(im, s.slots.ofImage(i, places)); err != nil {
 			for _, r := range fresh {
 				s.free(r)
 			}
@@ -227,8 +225,8 @@ func (s *ruleStore) writeNew(want *synth.Rules, images *[ruleImages]*image.Image
 	return fresh, changed, nil
 }
 
-// write puts an image into free room.
-func (s *ruleStore) write(im *image.Image, places []ruleset.CounterPlace) (room, error) {
+// write puts an image into free room; slot gives the places of its counters.
+func (s *ruleStore) write(im *image.Image, slot func(ruleset.CounterID) uint32) (room, error) {
 	r, err := s.take(len(im.Bytes))
 	if err != nil {
 		return r, err
@@ -240,7 +238,7 @@ func (s *ruleStore) write(im *image.Image, places []ruleset.CounterPlace) (room,
 	}
 	put(im.Bytes, 0)
 	var b [4]byte
-	im.EachPlace(func(c ruleset.CounterID) uint32 { return s.slots.slot(&places[c]) }, func(at, word uint32) {
+	im.EachPlace(slot, func(at, word uint32) {
 		binary.NativeEndian.PutUint32(b[:], word)
 		put(b[:], int(at))
 	})
