@@ -26,6 +26,7 @@
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
+#define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
@@ -145,6 +146,10 @@ struct shunt_bridges {
 	__u16 dev_net;
 	__u16 dev_addr;		/* points to its address */
 	__u16 dev_xdp;		/* its native XDP program */
+	__u16 dev_node;		/* its place among those with like ifindexes; 0: devices are not looked for */
+	__u16 dev_taps;		/* the list of its packet sockets for every protocol */
+	__u16 dev_private;	/* where a bridge's struct net_bridge begins */
+	__u16 net_devices;	/* in struct net: points to the lists of devices */
 	__u16 veth_peer;	/* of a veth, from its struct net_device on; 0: peers are not entered */
 	__u16 port_bridge;	/* in struct net_bridge_port */
 	__u16 port_dev;
@@ -229,7 +234,8 @@ struct shunt_config {
 	__u8 bridge;			/* enum shunt_bridge */
 	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */
 	__u8 called6;
-	__u16 called_pad;
+	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
+	__u8 called_pad;
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */
@@ -476,6 +482,7 @@ enum shunt_word {
 	SHUNT_W_BR_PREROUTING,
 	SHUNT_W_BR_INPUT,
 	SHUNT_W_BR_FORWARD,
+	SHUNT_W_BR_OUTPUT,
 	SHUNT_W_BR_POSTROUTING,
 	SHUNT_W_NET_COUNT,
 	/* of one device */

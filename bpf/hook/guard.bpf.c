@@ -29,6 +29,7 @@
 #define PREROUTING 0
 #define INPUT 1
 #define FORWARD 2
+#define OUTPUT 3
 #define POSTROUTING 4
 
 always_inline void net_words(struct shunt_guard_query *q, struct net *net)
@@ -75,6 +76,7 @@ always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 		WORD(q, SHUNT_W_BR_PREROUTING, AT(net, nf.hooks_bridge[PREROUTING]), __u64);
 		WORD(q, SHUNT_W_BR_INPUT, AT(net, nf.hooks_bridge[INPUT]), __u64);
 		WORD(q, SHUNT_W_BR_FORWARD, AT(net, nf.hooks_bridge[FORWARD]), __u64);
+		WORD(q, SHUNT_W_BR_OUTPUT, AT(net, nf.hooks_bridge[OUTPUT]), __u64);
 		WORD(q, SHUNT_W_BR_POSTROUTING, AT(net, nf.hooks_bridge[POSTROUTING]), __u64);
 	}
 	if (HAS(net, ptype_all))

@@ -41,6 +41,7 @@ always_inline int is_gso(struct packet *p)
 #include "../node/egress_tc.h"
 #include "../node/pipeline.h"
 #include "../node/bridge.h"
+#include "../node/onto.h"
 
 SEC("tc")
 int shunt_tc(struct __sk_buff *ctx)
@@ -67,7 +68,7 @@ int shunt_tc(struct __sk_buff *ctx)
 		r = bridge(p);
 		if (r == NEXT) {
 			leave(p, SHUNT_R_FAST, p->out);
-			return p->by_peer ? redirect_peer(p) : bpf_redirect(p->out, 0);
+			return p->by_peer ? redirect_peer(p, p->out) : bpf_redirect(p->out, 0);
 		}
 		if (for_host(p, r))
 			r = NEXT;
@@ -78,6 +79,8 @@ int shunt_tc(struct __sk_buff *ctx)
 		r = SHUNT_R_SKB_MARK;
 	if (r == NEXT)
 		r = pipeline(p);
+	if (r == NEXT && cfg.onto)
+		onto(p);
 	if (r == NEXT)
 		r = commit_tc(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
@@ -89,7 +92,7 @@ int shunt_tc(struct __sk_buff *ctx)
 	if (at_bridge(p) && ctx->pkt_type != PACKET_HOST)	/* as br_handle_frame() does for the bridge's own address */
 		bpf_skb_change_type(ctx, PACKET_HOST);
 	leave(p, SHUNT_R_FAST, p->out);
-	return redirect_tc(p);
+	return cfg.onto && p->onto ? redirect_onto(p) : redirect_tc(p);
 }
 
 char LICENSE[] SEC("license") = "GPL";

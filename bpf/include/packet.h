@@ -47,7 +47,8 @@ struct packet {
 	};
 	__u32 out;			/* logical egress ifindex */
 	__u64 to;			/* of a bridged frame: the port's struct net_device */
-	__u32 slow;			/* reason by which nothing may leave there; 0: it may */
+	__u32 slow;			/* reason by which nothing may leave there; 0: it may; SHUNT_ONTO: it is a bridge (TC) */
+	__u32 onto;			/* of a packet routed to a bridge: its port, which is entered at once; 0: none (TC) */
 	__u8 next_family;
 	__be32 next4;			/* next hop, where that is IPv4; else it is in `fib` */
 	__u32 macs[3];			/* destination and source address, as in a frame */

@@ -12,6 +12,7 @@
 #include "ttl.h"
 #include "dsfield.h"
 #include "peer.h"
+#include "neighbour.h"
 
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
@@ -48,7 +49,15 @@ always_inline __u32 egress_slow(struct packet *p)
 {
 	__u32 out = p->out;
 
-	return bpf_map_lookup_elem(&tx_tc, &out) ? 0 : SHUNT_R_EGRESS_SLOW;
+	__u32 *way = bpf_map_lookup_elem(&tx_tc, &out);
+
+	return !way ? SHUNT_R_EGRESS_SLOW : cfg.onto ? *way & SHUNT_ONTO : 0;
+}
+
+/* Is nothing to leave there? */
+always_inline int closed(struct packet *p)
+{
+	return p->slow && !(cfg.onto && p->slow == SHUNT_ONTO);
 }
 
 /* Do all segments fit it? */
@@ -85,7 +94,7 @@ always_inline int commit_tc(struct packet *p)
 {
 	ctx_t *ctx = p->ctx;
 	__u8 tos = p->tos;	/* ip_forward() asks for it before its hook */
-	__u32 diff;
+	__u32 diff, *frame;
 	void *l3;
 
 	if (trim(p) != NEXT)
@@ -106,6 +115,12 @@ always_inline int commit_tc(struct packet *p)
 		dsfield4(p, l3);
 		if (cfg.set_priority)
 			ctx->priority = tos_priority(tos);
+	}
+	if (cfg.onto && p->onto) {	/* else the neighbour layer does it */
+		frame = p->data;
+		frame[0] = p->macs[0];
+		frame[1] = p->macs[1];
+		frame[2] = p->macs[2];
 	}
 	if ((frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		ctx->mark = p->rules->value[SHUNT_V_MARK];

@@ -15,27 +15,33 @@
 
 #define IFF_UP	(1 << 0)
 
-/* Would the other end of the veth at `dev` receive the frame just so? */
-always_inline int peer_takes(struct packet *p, __u64 dev)
+/* Would the other end of the veth at `dev` receive a frame of that length (0: still to be segmented), which bears the address `mac`, just so? */
+always_inline int peer_would(__u64 dev, __u64 mac, __u32 len)
 {
-	struct eth *eth = p->data;
-	__u64 peer, mac;
+	__u64 peer;
 
-	if ((void *)(eth + 1) > packet_end(p))
-		return 0;
 	peer = BRIDGE8(dev, veth_peer);
 	if (!peer || !(BRIDGE4(peer, dev_flags) & IFF_UP) || BRIDGE8(peer, dev_xdp))
 		return 0;
 	if (BRIDGE8(peer, dev_net) == BRIDGE8(dev, dev_net))	/* the kernel would drop it */
 		return 0;
-	if (!is_gso(p) && p->len > BRIDGE4(peer, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+	if (len > BRIDGE4(peer, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
 		return 0;
-	mac = peek(BRIDGE8(peer, dev_addr), 8);	/* of MAX_ADDR_LEN */
-	return (__u32)mac == *(__u32 *)eth->dst && (__u16)(mac >> 32) == *(__u16 *)(eth->dst + 4);
+	return peek(BRIDGE8(peer, dev_addr), 8) << 16 == mac << 16;	/* of MAX_ADDR_LEN */
+}
+
+/* The same of the frame as it is. */
+always_inline int peer_takes(struct packet *p, __u64 dev)
+{
+	struct eth *eth = p->data;
+
+	if ((void *)(eth + 1) > packet_end(p))
+		return 0;
+	return peer_would(dev, *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32, is_gso(p) ? 0 : p->len);
 }
 
 /* Older kernels leave to the program what veth_xmit() clears where a frame changes its namespace. */
-always_inline int redirect_peer(struct packet *p)
+always_inline int redirect_peer(struct packet *p, __u32 out)
 {
 	ctx_t *ctx = p->ctx;
 
@@ -43,7 +49,7 @@ always_inline int redirect_peer(struct packet *p)
 	ctx->priority = 0;
 	if (ctx->pkt_type != PACKET_HOST)
 		bpf_skb_change_type(ctx, PACKET_HOST);
-	return bpf_redirect_peer(p->out, 0);
+	return bpf_redirect_peer(out, 0);
 }
 
 #endif

@@ -46,7 +46,7 @@ always_inline int route(struct packet *p)
 		else
 			remember4(p);
 	}
-	if (p->slow)
+	if (closed(p))
 		return p->slow;
 	NODE(node_egress(p));
 	return NEXT;

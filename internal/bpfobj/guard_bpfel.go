@@ -35,6 +35,10 @@ type GuardShuntBridges struct {
 	DevNet       uint16
 	DevAddr      uint16
 	DevXdp       uint16
+	DevNode      uint16
+	DevTaps      uint16
+	DevPrivate   uint16
+	NetDevices   uint16
 	VethPeer     uint16
 	PortBridge   uint16
 	PortDev      uint16
@@ -109,7 +113,8 @@ type GuardShuntConfig struct {
 	Bridge          uint8
 	Called4         uint8
 	Called6         uint8
-	CalledPad       uint16
+	Onto            uint8
+	CalledPad       uint8
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -167,6 +172,10 @@ type GuardShuntConfig struct {
 		DevNet       uint16
 		DevAddr      uint16
 		DevXdp       uint16
+		DevNode      uint16
+		DevTaps      uint16
+		DevPrivate   uint16
+		NetDevices   uint16
 		VethPeer     uint16
 		PortBridge   uint16
 		PortDev      uint16
@@ -237,7 +246,7 @@ type GuardShuntGuardQuery struct {
 	Net     uint64
 	Jiffies uint64
 	Legacy  uint64
-	Word    [38]GuardShuntWordValue
+	Word    [39]GuardShuntWordValue
 }
 
 type GuardShuntGuardWord struct {
@@ -568,13 +577,14 @@ const (
 	GuardShuntWordSHUNT_W_BR_PREROUTING   GuardShuntWord = 30
 	GuardShuntWordSHUNT_W_BR_INPUT        GuardShuntWord = 31
 	GuardShuntWordSHUNT_W_BR_FORWARD      GuardShuntWord = 32
-	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 33
-	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 34
-	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 35
-	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 36
-	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 37
-	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 38
+	GuardShuntWordSHUNT_W_BR_OUTPUT       GuardShuntWord = 33
+	GuardShuntWordSHUNT_W_BR_POSTROUTING  GuardShuntWord = 34
+	GuardShuntWordSHUNT_W_NET_COUNT       GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_RP_FILTER   GuardShuntWord = 35
+	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 36
+	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 37
+	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 38
+	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 39
 )
 
 type GuardShuntWordValue struct {

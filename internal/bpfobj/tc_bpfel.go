@@ -127,7 +127,8 @@ type TCShuntConfig struct {
 	Bridge          uint8
 	Called4         uint8
 	Called6         uint8
-	CalledPad       uint16
+	Onto            uint8
+	CalledPad       uint8
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -185,6 +186,10 @@ type TCShuntConfig struct {
 		DevNet       uint16
 		DevAddr      uint16
 		DevXdp       uint16
+		DevNode      uint16
+		DevTaps      uint16
+		DevPrivate   uint16
+		NetDevices   uint16
 		VethPeer     uint16
 		PortBridge   uint16
 		PortDev      uint16
@@ -284,6 +289,15 @@ type TCShuntLive struct {
 	Rules     [10]uint64
 }
 
+type TCShuntNeighUse struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Family  uint16
+	Pad     uint16
+	Addr    [2]uint64
+	Stamp   uint64
+}
+
 type TCShuntPrefix4 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -351,6 +365,7 @@ const (
 	TCMapDests4     = "dests4"
 	TCMapHops4      = "hops4"
 	TCMapLocal4     = "local4"
+	TCMapNeighUse   = "neigh_use"
 	TCMapRoutes6    = "routes6"
 	TCMapRuleCounts = "rule_counts"
 	TCMapRuleWalks  = "rule_walks"
@@ -420,6 +435,7 @@ type TCMapSpecs struct {
 	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
 	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
 	Local4     *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
 	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
 	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
@@ -465,6 +481,7 @@ type TCMaps struct {
 	Dests4     *ebpf.Map `ebpf:"dests4"`
 	Hops4      *ebpf.Map `ebpf:"hops4"`
 	Local4     *ebpf.Map `ebpf:"local4"`
+	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
 	Routes6    *ebpf.Map `ebpf:"routes6"`
 	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
@@ -483,6 +500,7 @@ func (m *TCMaps) Close() error {
 		m.Dests4,
 		m.Hops4,
 		m.Local4,
+		m.NeighUse,
 		m.Routes6,
 		m.RuleCounts,
 		m.RuleWalks,

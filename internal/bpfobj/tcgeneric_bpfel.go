@@ -20,6 +20,7 @@ const (
 	TCGenericMapDests4     = "dests4"
 	TCGenericMapHops4      = "hops4"
 	TCGenericMapLocal4     = "local4"
+	TCGenericMapNeighUse   = "neigh_use"
 	TCGenericMapPortConfig = "port_config"
 	TCGenericMapPortStats  = "port_stats"
 	TCGenericMapRoutes6    = "routes6"
@@ -92,6 +93,7 @@ type TCGenericMapSpecs struct {
 	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
 	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
 	Local4     *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
 	PortConfig *ebpf.MapSpec `ebpf:"port_config"`
 	PortStats  *ebpf.MapSpec `ebpf:"port_stats"`
 	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
@@ -140,6 +142,7 @@ type TCGenericMaps struct {
 	Dests4     *ebpf.Map `ebpf:"dests4"`
 	Hops4      *ebpf.Map `ebpf:"hops4"`
 	Local4     *ebpf.Map `ebpf:"local4"`
+	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
 	PortConfig *ebpf.Map `ebpf:"port_config"`
 	PortStats  *ebpf.Map `ebpf:"port_stats"`
 	Routes6    *ebpf.Map `ebpf:"routes6"`
@@ -161,6 +164,7 @@ func (m *TCGenericMaps) Close() error {
 		m.Dests4,
 		m.Hops4,
 		m.Local4,
+		m.NeighUse,
 		m.PortConfig,
 		m.PortStats,
 		m.Routes6,

@@ -33,6 +33,9 @@ const Bridged = uint32(1) << 31
 // ByPeer is SHUNT_BY_PEER: in the way out by a port of a bridge at tc, that the other end of the veth may be entered.
 const ByPeer = uint32(1) << 30
 
+// Onto is SHUNT_ONTO: in the way out by a bridge at tc, that its port may be found and entered at once.
+const Onto = uint32(1) << 29
+
 // What is fast at a bridge's port, enum shunt_bridge.
 const (
 	BridgeFrames = uint8(GuardShuntBridgeSHUNT_BRIDGE_FRAMES)
@@ -96,6 +99,7 @@ const (
 	WordBridgePrerouting  = GuardShuntWordSHUNT_W_BR_PREROUTING
 	WordBridgeInput       = GuardShuntWordSHUNT_W_BR_INPUT
 	WordBridgeForward     = GuardShuntWordSHUNT_W_BR_FORWARD
+	WordBridgeOutput      = GuardShuntWordSHUNT_W_BR_OUTPUT
 	WordBridgePostrouting = GuardShuntWordSHUNT_W_BR_POSTROUTING
 	WordLegacy4Raw        = GuardShuntWordSHUNT_W_LEGACY4RAW
 	WordLegacy4Mangle     = GuardShuntWordSHUNT_W_LEGACY4MANGLE

@@ -136,7 +136,8 @@ type XDPShuntConfig struct {
 	Bridge          uint8
 	Called4         uint8
 	Called6         uint8
-	CalledPad       uint16
+	Onto            uint8
+	CalledPad       uint8
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -194,6 +195,10 @@ type XDPShuntConfig struct {
 		DevNet       uint16
 		DevAddr      uint16
 		DevXdp       uint16
+		DevNode      uint16
+		DevTaps      uint16
+		DevPrivate   uint16
+		NetDevices   uint16
 		VethPeer     uint16
 		PortBridge   uint16
 		PortDev      uint16

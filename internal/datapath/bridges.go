@@ -19,6 +19,9 @@ func (f *Features) meetBridges(o *objects, kernel []*btf.Spec) {
 		var at bpfobj.Bridges
 		if at, err = bridgeLayout(kernel); err == nil {
 			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, Bridges: at}); err == nil {
+				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: 1, Bridges: at}) != nil {
+					at.DevNode = 0
+				}
 				o.bridges = at
 			}
 		}
@@ -76,6 +79,7 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 	optional := layoutTypes{specs: specs}
 	out.PortDomain = optional.at("net_bridge_port", "hwdom", word)
 	peerLayout(specs, &out)
+	ontoLayout(specs, &out)
 	var options *btf.Enum
 	if !slices.ContainsFunc(specs, func(s *btf.Spec) bool { return s.TypeByName("net_bridge_opts", &options) == nil }) {
 		return bpfobj.Bridges{}, errors.New("no enum net_bridge_opts")
@@ -102,13 +106,7 @@ func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	const pointer = 8
 	t := layoutTypes{specs: specs}
 	t.at("net_device", "pcpu_stat_type", 0)
-	private := uint16(0)
-	for _, s := range specs {
-		var dev *btf.Struct
-		if s.TypeByName("net_device", &dev) == nil {
-			private = uint16(dev.Size+31) &^ 31 // netdev_priv(): NETDEV_ALIGN
-		}
-	}
+	private := t.private()
 	net := t.at("net_device", "nd_net", pointer)
 	addr := t.at("net_device", "dev_addr", pointer)
 	xdp := t.at("net_device", "xdp_state", 0) + sizeofEntity // that of XDP_MODE_DRV
@@ -122,7 +120,28 @@ func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	}
 }
 
+// ontoLayout adds where the kernel has its devices and a bridge what belongs to it, if programs may look for ports from a bridge's own device.
+func ontoLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
+	const pointer, list = 8, 16
+	t := layoutTypes{specs: specs}
+	node := t.at("net_device", "index_hlist", list)
+	taps := t.at("net_device", "ptype_all", list)
+	devices := t.at("net", "dev_index_head", pointer)
+	if t.at("hlist_node", "next", pointer) != 0 || t.at("list_head", "next", pointer) != 0 {
+		t.fail("lists are not as expected")
+	}
+	if private := t.private(); t.err == nil {
+		out.DevNode, out.DevTaps, out.DevPrivate, out.NetDevices = node, taps, private, devices
+	}
+}
+
 const sizeofEntity = 16
+
+// private is where a driver's own part of a device begins: netdev_priv().
+func (t *layoutTypes) private() uint16 {
+	const align = 32 // NETDEV_ALIGN
+	return uint16(t.size("net_device")+align-1) &^ (align - 1)
+}
 
 // size is that of a structure in bytes.
 func (t *layoutTypes) size(name string) int {

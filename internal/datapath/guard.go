@@ -100,7 +100,7 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 	if !d.features.VethSKB {
 		c.SkbBorn = 0
 	}
-	if c.Bridge != 0 {
+	if c.Bridge != 0 || c.Onto != 0 {
 		c.Bridges = d.objects.bridges
 	}
 	var seq uint8

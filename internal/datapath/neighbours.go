@@ -23,7 +23,7 @@ type Neighbour struct {
 
 const neighSlots = 512 // SHUNT_NEIGH_SLOTS
 
-// UsedNeighbours lists the next hops that XDP programs used since the last call, or shortly before it. Calls are to be more than a quarter of a
+// UsedNeighbours lists the next hops that programs used past the kernel's neighbour layer since the last call, or shortly before it. Calls are to be more than a quarter of a
 // second apart: then a newest use that the last call saw already is past, and is not told for ever.
 func (d *Datapath) UsedNeighbours() ([]Neighbour, error) {
 	out, newest, err := d.neighboursSince(d.neighSeen)

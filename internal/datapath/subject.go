@@ -23,7 +23,7 @@ var subjects = map[bpfobj.Word]Subject{
 	bpfobj.WordIP4Prerouting: OfNetfilter, bpfobj.WordIP4Forward: OfNetfilter, bpfobj.WordIP4Postrouting: OfNetfilter,
 	bpfobj.WordIP6Prerouting: OfNetfilter, bpfobj.WordIP6Forward: OfNetfilter, bpfobj.WordIP6Postrouting: OfNetfilter,
 	bpfobj.WordBridgePrerouting: OfNetfilter, bpfobj.WordBridgeInput: OfNetfilter, bpfobj.WordBridgeForward: OfNetfilter,
-	bpfobj.WordBridgePostrouting: OfNetfilter, bpfobj.WordNFTBaseSeq: OfNetfilter,
+	bpfobj.WordBridgeOutput: OfNetfilter, bpfobj.WordBridgePostrouting: OfNetfilter, bpfobj.WordNFTBaseSeq: OfNetfilter,
 	bpfobj.WordLegacy4Raw: OfNetfilter, bpfobj.WordLegacy4Mangle: OfNetfilter, bpfobj.WordLegacy4Filter: OfNetfilter, bpfobj.WordLegacy4Sec: OfNetfilter,
 	bpfobj.WordLegacy6Raw: OfNetfilter, bpfobj.WordLegacy6Mangle: OfNetfilter, bpfobj.WordLegacy6Filter: OfNetfilter, bpfobj.WordLegacy6Sec: OfNetfilter,
 	bpfobj.WordRulesSeq4: OfRules, bpfobj.WordRulesSeq6: OfRules,

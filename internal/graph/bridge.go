@@ -155,6 +155,20 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 	return why
 }
 
+// pastBridge gives the reasons against going around a bridge's own transmit function: what is sent by it would be seen there.
+func (b *builder) pastBridge(br *model.Link) []Why {
+	why := b.xdpEgressHooks(br)
+	if vrf := b.vrf(br); vrf != nil {
+		why = join(why, b.xdpEgressHooks(vrf))
+	}
+	return why
+}
+
+// routed says whether routes can be expected to lead to a bridge: it has an address that is not of its link alone. Those of others go through it as well.
+func (b *builder) routed(br *model.Link) bool {
+	return slices.ContainsFunc(b.net.Addrs, func(a model.Addr) bool { return a.Index == br.Index && !a.Prefix.Addr().IsLinkLocalUnicast() })
+}
+
 // across says which hooks the ports of bridges need for frames between them, by the same rules as for others: XDP towards ports that XDP frames can
 // leave by, tc where some port can only be reached from there. It must be asked before anything is settled.
 func (b *builder) across() map[Attachment]bool {

@@ -4,6 +4,7 @@ package graph
 
 import (
 	"math"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -207,6 +208,42 @@ func TestBridgeHooks(t *testing.T) {
 			if got := portOf(t, g, name).Hooks; !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %s has %v, want %v", c.what, name, got, want)
 			}
+		}
+	}
+}
+
+// The port of a bridge that routes lead to is entered at once where nothing would see or do anything on the way through the bridge's own device.
+func TestOnto(t *testing.T) {
+	address := func(prefix string) change {
+		return func(n *model.Network, p *Policy) {
+			n.Addrs = append(n.Addrs, model.Addr{Index: 9, Prefix: netip.MustParsePrefix(prefix)})
+		}
+	}
+	addressed := address("10.9.0.1/24")
+	for _, c := range []struct {
+		what string
+		make []change
+		want bool
+	}{
+		{"a bridge with an address", []change{bridged01, addressed}, true},
+		{"IPv6", []change{bridged01, address("fd09::1/64")}, true},
+		{"no address", []change{bridged01}, false},
+		{"an address of its link", []change{bridged01, address("fe80::1/64")}, false},
+		{"br_netfilter and rules", []change{bridged01, addressed, calls, nf(nfChain(model.IP4, "forward", 1))}, true},
+		{"bridges cannot be read", []change{bridged01, addressed, policy(func(p *Policy) { p.Kernel.Bridge = false })}, false},
+		{"a queue on the bridge", []change{bridged01, addressed, on("br0", func(l *model.Link) { l.Qdiscs = []model.Qdisc{{Kind: "tbf", Parent: 0xffffffff}} })}, false},
+		{"a queue on a port", []change{bridged01, addressed, on("eth0", func(l *model.Link) { l.Qdiscs = []model.Qdisc{{Kind: "tbf", Parent: 0xffffffff}} })}, true},
+		{"a program behind the bridge", []change{bridged01, addressed, on("br0", func(l *model.Link) { l.TCX = []model.Program{{ID: 7, Name: "out", Hook: "tcx-egress"}} })}, false},
+		{"a listener", []change{bridged01, addressed, func(n *model.Network, p *Policy) {
+			n.Sockets.Packet = append(n.Sockets.Packet, model.PacketSocket{Index: 9, Protocol: 3})
+		}}, false},
+		{"VLAN filtering", []change{bridged01, addressed, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })}, false},
+		{"a chain of the family", []change{bridged01, addressed, nf(nfChain(model.BridgeFamily, "output", 1))}, false},
+		{"a bridge in a VRF", []change{bridged01, addressed, redBridge}, true},
+		{"the bridge is down", []change{bridged01, addressed, on("br0", func(l *model.Link) { l.Up = false })}, false},
+	} {
+		if got := egressOf(t, Build(router(c.make...)), "br0").Onto; got != c.want {
+			t.Errorf("%s: entered at once: %v", c.what, got)
 		}
 	}
 }

@@ -39,6 +39,7 @@ func (b *builder) describeEgress() {
 		}
 		if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
 			e.TC = tidy(b.ontoBridge(l))
+			e.Onto = len(e.TC) == 0 && b.policy.Kernel.Bridge && b.routed(l) && len(b.pastBridge(l)) == 0
 		}
 		b.graph.Egress = append(b.graph.Egress, e)
 	}

@@ -58,10 +58,10 @@ func (p *Plan) Has(index int) bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Index == index })
 }
 
-// Bridges says whether some program forwards frames of a bridge.
+// Bridges says whether some program forwards frames of a bridge, or finds the ports of one.
 func (p *Plan) Bridges() bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool {
-		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return prog.Config.Bridge != 0 })
+		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return prog.Config.Bridge != 0 || prog.Config.Onto != 0 })
 	})
 }
 
@@ -98,7 +98,7 @@ func (t *Tables) egress(g *graph.Graph) {
 			t.Tags[uint32(e.Index)] = tags(e)
 		}
 		if len(e.TC) == 0 {
-			t.TxTC[uint32(e.Index)] = uint32(e.Index)
+			t.TxTC[uint32(e.Index)] = uint32(e.Index) | onto(e)
 		}
 		if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
 			t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
@@ -111,6 +111,14 @@ func (t *Tables) egress(g *graph.Graph) {
 			t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
 		}
 	}
+}
+
+// onto marks a bridge whose port may be entered at once.
+func onto(e graph.Egress) uint32 {
+	if e.Onto {
+		return bpfobj.Onto
+	}
+	return 0
 }
 
 func tags(e graph.Egress) bpfobj.Tags {
@@ -238,10 +246,22 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			}
 		} else {
 			c.SetPriority = flag(net.Sysctl.UpdatePriority)
+			if leadsOnto(g, port) {
+				c.Onto = 1
+				words.words(0, bpfobj.WordBridgeOutput, bpfobj.WordBridgePostrouting)
+			}
 		}
 		out.Programs = append(out.Programs, Program{Hook: hook, Config: c, Words: words.list})
 	}
 	return out
+}
+
+// leadsOnto says whether what a port receives may be routed to a bridge whose port is entered at once. The port's own bridge is none: that would be out where it came in.
+func leadsOnto(g *graph.Graph, port graph.Port) bool {
+	if !slices.ContainsFunc(port.Inputs, func(in graph.Input) bool { return in.IP4.Fast() || in.IP6.Fast() }) {
+		return false
+	}
+	return slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Onto && (port.Bridge == nil || port.Bridge.Index != e.Index) })
 }
 
 // called says what a program does where br_netfilter looks at frames of a family.

@@ -5,6 +5,7 @@ package synth
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
@@ -171,5 +172,42 @@ func TestBridgePort(t *testing.T) {
 	}
 	if want := map[uint32]uint32{3 | bpfobj.Bridged: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) || len(p.Tables.TxTC) != 0 {
 		t.Errorf("ways out are %v and %v, want %v and none", p.Tables.TxXDP, p.Tables.TxTC, want)
+	}
+}
+
+// Programs look for the ports of bridges where routes may lead to one, but not those of the bridge that the packet came by, and not at XDP.
+func TestOnto(t *testing.T) {
+	_, g := router()
+	net := &model.Network{Links: []model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}, {Index: 9, Name: "br0"}}}
+	g.Ports[0].Hooks = []graph.Hook{graph.TC}
+	g.Egress = append(g.Egress, graph.Egress{Index: 9, Name: "br0", Port: 9, XDP: []graph.Why{{Reason: reason.LinkKind}}, Onto: true})
+	p := Build(net, g)
+	prog := only(t, p)
+	if prog.Config.Onto != 1 || p.Tables.TxTC[9] != 9|bpfobj.Onto || p.Tables.TxTC[3] != 3 || !p.Bridges() {
+		t.Errorf("onto %d, ways out %v", prog.Config.Onto, p.Tables.TxTC)
+	}
+	for _, w := range []bpfobj.Word{bpfobj.WordBridgeOutput, bpfobj.WordBridgePostrouting} {
+		if !slices.Contains(prog.Words, Word{Word: w}) {
+			t.Errorf("it does not watch %v", w)
+		}
+	}
+	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}}
+	if c := only(t, Build(net, g)).Config; c.Onto != 0 {
+		t.Error("a port of the bridge looks for the other ports as a router")
+	}
+	g.Ports[0].Bridge.Index = 10
+	prog = only(t, Build(net, g))
+	words := 0
+	for _, w := range prog.Words {
+		if w.Family() == 0 {
+			words++
+		}
+	}
+	if prog.Config.Onto != 1 || words > len(prog.Config.Guard) {
+		t.Errorf("onto %d, %d words of %d", prog.Config.Onto, words, len(prog.Config.Guard))
+	}
+	g.Ports[0].Hooks = []graph.Hook{graph.XDP}
+	if c := only(t, Build(net, g)).Config; c.Onto != 0 {
+		t.Error("XDP looks for ports")
 	}
 }
