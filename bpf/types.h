@@ -137,6 +137,8 @@ struct shunt_bridges {
 	__u64 options;		/* bits of net_bridge's options that must not be set */
 	__u64 call4;		/* those that have br_netfilter show IPv4 to the rules, and IPv6 */
 	__u64 call6;
+	__u64 filtering;	/* the one that has frames filtered by VLAN, */
+	__u64 counting;		/* and the one that has them counted by VLAN then */
 	__u16 known;		/* 1: the rest is */
 	__u16 dev_flags;	/* in struct net_device */
 	__u16 dev_priv_flags;
@@ -172,7 +174,18 @@ struct shunt_bridges {
 	__u16 fdb_key;		/* address, and VLAN in the last two bytes */
 	__u16 fdb_flags;
 	__u16 fdb_updated;
-	__u16 pad;
+	__u16 port_vlans;	/* in struct net_bridge_port: its group of VLANs; 0: these here are not known (node/bridge_vlan.h) */
+	__u16 br_vlan_proto;	/* in struct net_bridge */
+	__u16 group_table;	/* in struct net_bridge_vlan_group */
+	__u16 group_pvid;
+	__u16 group_pvid_state;
+	__u16 vlan_node;	/* in struct net_bridge_vlan */
+	__u16 vlan_id;
+	__u16 vlan_flags;
+	__u16 vlan_state;
+	__u16 dev_vlans;	/* in struct net_device */
+	__u16 vlans_devices;	/* in struct vlan_info: of the number of VLAN devices */
+	__u16 pad[2];
 };
 
 /* How sets of one type and family are asked; images have a table of them. What a method does not need is 0. */
@@ -235,7 +248,7 @@ struct shunt_config {
 	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */
 	__u8 called6;
 	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
-	__u8 called_pad;
+	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */

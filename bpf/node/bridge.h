@@ -25,6 +25,7 @@
 #include "layout.h"
 #include "ip4.h"
 #include "vlan.h"
+#include "bridge_vlan.h"
 
 #define ETH_P_ARP	0x0806	/* proxy ARP and neighbour suppression look into these two, */
 #define ETH_P_RARP	0x8035
@@ -66,7 +67,7 @@
 #define FDB_NONE	0
 #define FDB_BUSY	1	/* the table is being resized, or the bucket is longer */
 
-/* jhash2() of an address in VLAN 0, include/linux/jhash.h. */
+/* jhash2() of an address with its VLAN in the two bytes behind it, include/linux/jhash.h. */
 always_inline __u32 fdb_hash(__u64 mac, __u32 seed)
 {
 	__u32 a = JHASH_INITVAL + (2 << 2) + seed, b = a, c = a;
@@ -232,11 +233,12 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 	return NEXT;
 }
 
-/* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. */
-always_inline int node_bridge(struct packet *p)
+/* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. `vlans`: the bridge filters by them. */
+always_inline int node_bridge(struct packet *p, int vlans)
 {
 	struct eth *eth = p->data;
 	__u64 dev, port, br, table, flags, flags_to, options, ageing, src, dst, to = 0;
+	__be16 proto;
 	__u32 mtu;
 	int r;
 
@@ -245,16 +247,21 @@ always_inline int node_bridge(struct packet *p)
 	/* br_netfilter, wherever it is there and whatever its switches say, drops what has no room for the header (br_nf_pre_routing()). */
 	if (eth->proto == bpf_htons(ETH_P_PPP_SES) && p->len < sizeof(*eth) + PPPOE_SES_HLEN)
 		return SHUNT_R_TOO_SHORT;
+	proto = eth->proto;
+	if (vlans) {
+		if (outer_tag(p->ctx, eth, &proto) && proto == bpf_htons(ETH_P_PPP_SES))	/* the same behind a tag, left to Linux */
+			return SHUNT_R_ETHERTYPE;
+	} else {
 #ifdef HOOK_TC
-	if (p->ctx->vlan_present)
-		return SHUNT_R_VLAN_UNKNOWN;
+		if (p->ctx->vlan_present)
+			return SHUNT_R_VLAN_UNKNOWN;
 #endif
-	if (is_tag(eth->proto))
-		return SHUNT_R_VLAN_UNKNOWN;
+		if (is_tag(proto))
+			return SHUNT_R_VLAN_UNKNOWN;
+	}
 	if (eth->dst[0] & 1)
 		return SHUNT_R_BRIDGE_GROUP;
-	if (eth->proto == bpf_htons(ETH_P_ARP) || eth->proto == bpf_htons(ETH_P_RARP) || eth->proto == bpf_htons(ETH_P_MRP) ||
-	    eth->proto == bpf_htons(ETH_P_CFM))
+	if (proto == bpf_htons(ETH_P_ARP) || proto == bpf_htons(ETH_P_RARP) || proto == bpf_htons(ETH_P_MRP) || proto == bpf_htons(ETH_P_CFM))
 		return SHUNT_R_ETHERTYPE;
 	dst = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32;
 	src = *(__u32 *)eth->src | (__u64)*(__u16 *)(eth->src + 4) << 32;
@@ -272,6 +279,8 @@ always_inline int node_bridge(struct packet *p)
 		return SHUNT_R_BRIDGE_PORT;
 	br = BRIDGE8(port, port_bridge);
 	options = BRIDGE8(br, br_options);
+	if (vlans)
+		options = options_vlan(options);
 	if (options & frozen.bridges.options)
 		return SHUNT_R_BRIDGE_OPTION;
 	if (BRIDGE4(BRIDGE8(br, br_dev), dev_flags) & IFF_PROMISC)
@@ -280,6 +289,14 @@ always_inline int node_bridge(struct packet *p)
 		return SHUNT_R_BRIDGE_PORT;
 	ageing = BRIDGE8(br, br_ageing);
 	table = BRIDGE8(br, br_table);
+	if (vlans) {
+		r = vlan_in(p->ctx, port, br);
+		if (r < 0)
+			return -r;
+		p->vlan_id = r;
+		src |= (__u64)p->vlan_id << 48;
+		dst |= (__u64)p->vlan_id << 48;
+	}
 
 	if (flags & BR_LEARNING) {
 		r = fdb_source(table, port, src, ageing);
@@ -292,15 +309,21 @@ always_inline int node_bridge(struct packet *p)
 	flags_to = BRIDGE8(to, port_flags);
 	if (to == port || !port_plain(to, flags_to) || (flags & flags_to & BR_ISOLATED) || BRIDGE8(to, port_backup))
 		return SHUNT_R_BRIDGE_PORT;
+	if (vlans) {
+		r = vlan_out(p->ctx, to, p->vlan_id);
+		if (r < 0)
+			return -r;
+		p->vlan_how = r;
+	}
 	dev = BRIDGE8(to, port_dev);
 	p->to = dev;
 	p->out = BRIDGE4(dev, dev_ifindex);
 	mtu = BRIDGE4(dev, dev_mtu);
-	r = called(p, options, mtu);
+	r = vlans && p->vlan_how ? called_vlan(p, options) : called(p, options, mtu);
 	if (r != NEXT || p->l3_len)
 		return r;
 	/* is_skb_forwardable(): the MTU, the header and one tag; longer ones only where they are cut later. */
-	if (!is_gso(p) && p->len > mtu + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+	if (!is_gso(p) && p->len + (vlans ? grows(p) : 0) > mtu + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
 		return SHUNT_R_MTU;
 	return NEXT;
 }
@@ -311,18 +334,25 @@ always_inline int for_host(struct packet *p, int r)
 	return r == SHUNT_R_BRIDGE_LOCAL && cfg.bridge == SHUNT_BRIDGE_HOST;
 }
 
-/* A reason to leave by, or NEXT: the frame may leave by p->out as it is now. */
-always_inline int bridge(struct packet *p)
+always_inline int bridge_frame(struct packet *p, int vlans)
 {
-	int r = node_bridge(p);
+	int r = node_bridge(p, vlans);
 
 	if (r == NEXT)
-		r = bridge_egress(p);
+		r = bridge_egress(p, vlans);
 	if (r == NEXT)
 		r = p->l3_len ? node_guard(p) : guard_port(p);
 	if (r == NEXT && p->l3_len)
 		r = trim(p);
+	if (r == NEXT && vlans && (p->vlan_how == TAGGED_IN || p->vlan_how == TAGGED_OUT))
+		r = retag(p->ctx, p->vlan_how, p->vlan_id);
 	return r;
+}
+
+/* A reason to leave by, or NEXT: the frame may leave by p->out as it is now. Compiled twice, so that bridges without VLANs carry nothing of them. */
+always_inline int bridge(struct packet *p)
+{
+	return by_vlan(p) ? bridge_frame(p, 1) : bridge_frame(p, 0);
 }
 
 #endif

@@ -71,13 +71,13 @@ always_inline int node_egress(struct packet *p)
 }
 
 /* May frames of the bridge leave by its port? */
-always_inline int bridge_egress(struct packet *p)
+always_inline int bridge_egress(struct packet *p, int vlans)
 {
 	__u32 out = p->out | SHUNT_BRIDGED, *way = bpf_map_lookup_elem(&tx_tc, &out);
 
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && peer_takes(p, p->to);
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && !(vlans && p->vlan_how) && peer_takes(p, p->to);
 	return NEXT;
 }
 

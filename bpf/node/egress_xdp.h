@@ -66,7 +66,7 @@ always_inline int node_egress(struct packet *p)
 }
 
 /* May frames of the bridge leave by its port? */
-always_inline int bridge_egress(struct packet *p)
+always_inline int bridge_egress(struct packet *p, int vlans)
 {
 	if (p->len > (__u32)(packet_end(p) - p->data))
 		return SHUNT_R_EGRESS_FRAGS;

@@ -22,46 +22,59 @@ const (
 )
 
 type GuardShuntBridges struct {
-	_            structs.HostLayout
-	Options      uint64
-	Call4        uint64
-	Call6        uint64
-	Known        uint16
-	DevFlags     uint16
-	DevPrivFlags uint16
-	DevIfindex   uint16
-	DevMtu       uint16
-	DevHandler   uint16
-	DevNet       uint16
-	DevAddr      uint16
-	DevXdp       uint16
-	DevNode      uint16
-	DevTaps      uint16
-	DevPrivate   uint16
-	NetDevices   uint16
-	VethPeer     uint16
-	PortBridge   uint16
-	PortDev      uint16
-	PortState    uint16
-	PortFlags    uint16
-	PortBackup   uint16
-	PortDomain   uint16
-	BrDev        uint16
-	BrOptions    uint16
-	BrAgeing     uint16
-	BrChanging   uint16
-	BrTable      uint16
-	TblSize      uint16
-	TblNest      uint16
-	TblSeed      uint16
-	TblNext      uint16
-	TblBuckets   uint16
-	FdbNode      uint16
-	FdbPort      uint16
-	FdbKey       uint16
-	FdbFlags     uint16
-	FdbUpdated   uint16
-	Pad          uint16
+	_              structs.HostLayout
+	Options        uint64
+	Call4          uint64
+	Call6          uint64
+	Filtering      uint64
+	Counting       uint64
+	Known          uint16
+	DevFlags       uint16
+	DevPrivFlags   uint16
+	DevIfindex     uint16
+	DevMtu         uint16
+	DevHandler     uint16
+	DevNet         uint16
+	DevAddr        uint16
+	DevXdp         uint16
+	DevNode        uint16
+	DevTaps        uint16
+	DevPrivate     uint16
+	NetDevices     uint16
+	VethPeer       uint16
+	PortBridge     uint16
+	PortDev        uint16
+	PortState      uint16
+	PortFlags      uint16
+	PortBackup     uint16
+	PortDomain     uint16
+	BrDev          uint16
+	BrOptions      uint16
+	BrAgeing       uint16
+	BrChanging     uint16
+	BrTable        uint16
+	TblSize        uint16
+	TblNest        uint16
+	TblSeed        uint16
+	TblNext        uint16
+	TblBuckets     uint16
+	FdbNode        uint16
+	FdbPort        uint16
+	FdbKey         uint16
+	FdbFlags       uint16
+	FdbUpdated     uint16
+	PortVlans      uint16
+	BrVlanProto    uint16
+	GroupTable     uint16
+	GroupPvid      uint16
+	GroupPvidState uint16
+	VlanNode       uint16
+	VlanId         uint16
+	VlanFlags      uint16
+	VlanState      uint16
+	DevVlans       uint16
+	VlansDevices   uint16
+	Pad            [2]uint16
 }
 
 type GuardShuntCalled uint32
@@ -114,7 +127,7 @@ type GuardShuntConfig struct {
 	Called4         uint8
 	Called6         uint8
 	Onto            uint8
-	CalledPad       uint8
+	BridgeVlans     uint8
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -159,46 +172,59 @@ type GuardShuntConfig struct {
 		Pad        uint16
 	}
 	Bridges struct {
-		_            structs.HostLayout
-		Options      uint64
-		Call4        uint64
-		Call6        uint64
-		Known        uint16
-		DevFlags     uint16
-		DevPrivFlags uint16
-		DevIfindex   uint16
-		DevMtu       uint16
-		DevHandler   uint16
-		DevNet       uint16
-		DevAddr      uint16
-		DevXdp       uint16
-		DevNode      uint16
-		DevTaps      uint16
-		DevPrivate   uint16
-		NetDevices   uint16
-		VethPeer     uint16
-		PortBridge   uint16
-		PortDev      uint16
-		PortState    uint16
-		PortFlags    uint16
-		PortBackup   uint16
-		PortDomain   uint16
-		BrDev        uint16
-		BrOptions    uint16
-		BrAgeing     uint16
-		BrChanging   uint16
-		BrTable      uint16
-		TblSize      uint16
-		TblNest      uint16
-		TblSeed      uint16
-		TblNext      uint16
-		TblBuckets   uint16
-		FdbNode      uint16
-		FdbPort      uint16
-		FdbKey       uint16
-		FdbFlags     uint16
-		FdbUpdated   uint16
-		Pad          uint16
+		_              structs.HostLayout
+		Options        uint64
+		Call4          uint64
+		Call6          uint64
+		Filtering      uint64
+		Counting       uint64
+		Known          uint16
+		DevFlags       uint16
+		DevPrivFlags   uint16
+		DevIfindex     uint16
+		DevMtu         uint16
+		DevHandler     uint16
+		DevNet         uint16
+		DevAddr        uint16
+		DevXdp         uint16
+		DevNode        uint16
+		DevTaps        uint16
+		DevPrivate     uint16
+		NetDevices     uint16
+		VethPeer       uint16
+		PortBridge     uint16
+		PortDev        uint16
+		PortState      uint16
+		PortFlags      uint16
+		PortBackup     uint16
+		PortDomain     uint16
+		BrDev          uint16
+		BrOptions      uint16
+		BrAgeing       uint16
+		BrChanging     uint16
+		BrTable        uint16
+		TblSize        uint16
+		TblNest        uint16
+		TblSeed        uint16
+		TblNext        uint16
+		TblBuckets     uint16
+		FdbNode        uint16
+		FdbPort        uint16
+		FdbKey         uint16
+		FdbFlags       uint16
+		FdbUpdated     uint16
+		PortVlans      uint16
+		BrVlanProto    uint16
+		GroupTable     uint16
+		GroupPvid      uint16
+		GroupPvidState uint16
+		VlanNode       uint16
+		VlanId         uint16
+		VlanFlags      uint16
+		VlanState      uint16
+		DevVlans       uint16
+		VlansDevices   uint16
+		Pad            [2]uint16
 	}
 	Guard [10]struct {
 		_     structs.HostLayout
@@ -394,48 +420,49 @@ const (
 	GuardShuntReasonSHUNT_R_BRIDGE_PORT              GuardShuntReason = 58
 	GuardShuntReasonSHUNT_R_BRIDGE_TABLE             GuardShuntReason = 59
 	GuardShuntReasonSHUNT_R_BRIDGE_PROMISC           GuardShuntReason = 60
-	GuardShuntReasonSHUNT_R_RESTING                  GuardShuntReason = 61
-	GuardShuntReasonSHUNT_R_WATCHDOG                 GuardShuntReason = 62
-	GuardShuntReasonSHUNT_R_STALE                    GuardShuntReason = 63
-	GuardShuntReasonSHUNT_R_WRONG_DEVICE             GuardShuntReason = 64
-	GuardShuntReasonSHUNT_R_PAUSED                   GuardShuntReason = 65
-	GuardShuntReasonSHUNT_R_FORWARDING_OFF           GuardShuntReason = 66
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4PREROUTING  GuardShuntReason = 67
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4FORWARD     GuardShuntReason = 68
-	GuardShuntReasonSHUNT_R_NETFILTER_IP4POSTROUTING GuardShuntReason = 69
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6PREROUTING  GuardShuntReason = 70
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6FORWARD     GuardShuntReason = 71
-	GuardShuntReasonSHUNT_R_NETFILTER_IP6POSTROUTING GuardShuntReason = 72
-	GuardShuntReasonSHUNT_R_NETFILTER_NETDEV         GuardShuntReason = 73
-	GuardShuntReasonSHUNT_R_NETFILTER_BRIDGE         GuardShuntReason = 74
-	GuardShuntReasonSHUNT_R_NETFILTER_UNKNOWN        GuardShuntReason = 75
-	GuardShuntReasonSHUNT_R_XFRM                     GuardShuntReason = 76
-	GuardShuntReasonSHUNT_R_RULE_UNKNOWN             GuardShuntReason = 77
-	GuardShuntReasonSHUNT_R_TRANSPARENT_SOCKET       GuardShuntReason = 78
-	GuardShuntReasonSHUNT_R_SYSCTL                   GuardShuntReason = 79
-	GuardShuntReasonSHUNT_R_LINK_DOWN                GuardShuntReason = 80
-	GuardShuntReasonSHUNT_R_LINK_KIND                GuardShuntReason = 81
-	GuardShuntReasonSHUNT_R_LINK_UPPER               GuardShuntReason = 82
-	GuardShuntReasonSHUNT_R_LINK_ATTRIBUTE           GuardShuntReason = 83
-	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 84
-	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 85
-	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 86
-	GuardShuntReasonSHUNT_R_BRIDGE_OPTION            GuardShuntReason = 87
-	GuardShuntReasonSHUNT_R_BRIDGE_VLAN              GuardShuntReason = 88
-	GuardShuntReasonSHUNT_R_BRIDGE_NETFILTER         GuardShuntReason = 89
-	GuardShuntReasonSHUNT_R_BRIDGE_UNREADABLE        GuardShuntReason = 90
-	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 91
-	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 92
-	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 93
-	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 94
-	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 95
-	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 96
-	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 97
-	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 98
-	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 99
-	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 100
-	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 101
-	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 102
+	GuardShuntReasonSHUNT_R_BRIDGE_MEMBER            GuardShuntReason = 61
+	GuardShuntReasonSHUNT_R_RESTING                  GuardShuntReason = 62
+	GuardShuntReasonSHUNT_R_WATCHDOG                 GuardShuntReason = 63
+	GuardShuntReasonSHUNT_R_STALE                    GuardShuntReason = 64
+	GuardShuntReasonSHUNT_R_WRONG_DEVICE             GuardShuntReason = 65
+	GuardShuntReasonSHUNT_R_PAUSED                   GuardShuntReason = 66
+	GuardShuntReasonSHUNT_R_FORWARDING_OFF           GuardShuntReason = 67
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4PREROUTING  GuardShuntReason = 68
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4FORWARD     GuardShuntReason = 69
+	GuardShuntReasonSHUNT_R_NETFILTER_IP4POSTROUTING GuardShuntReason = 70
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6PREROUTING  GuardShuntReason = 71
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6FORWARD     GuardShuntReason = 72
+	GuardShuntReasonSHUNT_R_NETFILTER_IP6POSTROUTING GuardShuntReason = 73
+	GuardShuntReasonSHUNT_R_NETFILTER_NETDEV         GuardShuntReason = 74
+	GuardShuntReasonSHUNT_R_NETFILTER_BRIDGE         GuardShuntReason = 75
+	GuardShuntReasonSHUNT_R_NETFILTER_UNKNOWN        GuardShuntReason = 76
+	GuardShuntReasonSHUNT_R_XFRM                     GuardShuntReason = 77
+	GuardShuntReasonSHUNT_R_RULE_UNKNOWN             GuardShuntReason = 78
+	GuardShuntReasonSHUNT_R_TRANSPARENT_SOCKET       GuardShuntReason = 79
+	GuardShuntReasonSHUNT_R_SYSCTL                   GuardShuntReason = 80
+	GuardShuntReasonSHUNT_R_LINK_DOWN                GuardShuntReason = 81
+	GuardShuntReasonSHUNT_R_LINK_KIND                GuardShuntReason = 82
+	GuardShuntReasonSHUNT_R_LINK_UPPER               GuardShuntReason = 83
+	GuardShuntReasonSHUNT_R_LINK_ATTRIBUTE           GuardShuntReason = 84
+	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 85
+	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 86
+	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 87
+	GuardShuntReasonSHUNT_R_BRIDGE_OPTION            GuardShuntReason = 88
+	GuardShuntReasonSHUNT_R_BRIDGE_VLAN              GuardShuntReason = 89
+	GuardShuntReasonSHUNT_R_BRIDGE_NETFILTER         GuardShuntReason = 90
+	GuardShuntReasonSHUNT_R_BRIDGE_UNREADABLE        GuardShuntReason = 91
+	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 92
+	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 93
+	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 94
+	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 95
+	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 96
+	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 97
+	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 98
+	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 99
+	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 100
+	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 101
+	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 102
+	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 103
 )
 
 type GuardShuntRpf uint32

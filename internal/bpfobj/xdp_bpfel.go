@@ -137,7 +137,7 @@ type XDPShuntConfig struct {
 	Called4         uint8
 	Called6         uint8
 	Onto            uint8
-	CalledPad       uint8
+	BridgeVlans     uint8
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -182,46 +182,59 @@ type XDPShuntConfig struct {
 		Pad        uint16
 	}
 	Bridges struct {
-		_            structs.HostLayout
-		Options      uint64
-		Call4        uint64
-		Call6        uint64
-		Known        uint16
-		DevFlags     uint16
-		DevPrivFlags uint16
-		DevIfindex   uint16
-		DevMtu       uint16
-		DevHandler   uint16
-		DevNet       uint16
-		DevAddr      uint16
-		DevXdp       uint16
-		DevNode      uint16
-		DevTaps      uint16
-		DevPrivate   uint16
-		NetDevices   uint16
-		VethPeer     uint16
-		PortBridge   uint16
-		PortDev      uint16
-		PortState    uint16
-		PortFlags    uint16
-		PortBackup   uint16
-		PortDomain   uint16
-		BrDev        uint16
-		BrOptions    uint16
-		BrAgeing     uint16
-		BrChanging   uint16
-		BrTable      uint16
-		TblSize      uint16
-		TblNest      uint16
-		TblSeed      uint16
-		TblNext      uint16
-		TblBuckets   uint16
-		FdbNode      uint16
-		FdbPort      uint16
-		FdbKey       uint16
-		FdbFlags     uint16
-		FdbUpdated   uint16
-		Pad          uint16
+		_              structs.HostLayout
+		Options        uint64
+		Call4          uint64
+		Call6          uint64
+		Filtering      uint64
+		Counting       uint64
+		Known          uint16
+		DevFlags       uint16
+		DevPrivFlags   uint16
+		DevIfindex     uint16
+		DevMtu         uint16
+		DevHandler     uint16
+		DevNet         uint16
+		DevAddr        uint16
+		DevXdp         uint16
+		DevNode        uint16
+		DevTaps        uint16
+		DevPrivate     uint16
+		NetDevices     uint16
+		VethPeer       uint16
+		PortBridge     uint16
+		PortDev        uint16
+		PortState      uint16
+		PortFlags      uint16
+		PortBackup     uint16
+		PortDomain     uint16
+		BrDev          uint16
+		BrOptions      uint16
+		BrAgeing       uint16
+		BrChanging     uint16
+		BrTable        uint16
+		TblSize        uint16
+		TblNest        uint16
+		TblSeed        uint16
+		TblNext        uint16
+		TblBuckets     uint16
+		FdbNode        uint16
+		FdbPort        uint16
+		FdbKey         uint16
+		FdbFlags       uint16
+		FdbUpdated     uint16
+		PortVlans      uint16
+		BrVlanProto    uint16
+		GroupTable     uint16
+		GroupPvid      uint16
+		GroupPvidState uint16
+		VlanNode       uint16
+		VlanId         uint16
+		VlanFlags      uint16
+		VlanState      uint16
+		DevVlans       uint16
+		VlansDevices   uint16
+		Pad            [2]uint16
 	}
 	Guard [10]struct {
 		_     structs.HostLayout

@@ -158,16 +158,30 @@ func bridgeShots(w *twin) (shots []shot) {
 // bridgeChanges are seen by the next frame, since they are read live, or shortly after.
 func (w *twin) bridgeChanges() {
 	a, b := station(1), station(2)
-	for _, c := range []struct {
-		command, back string
-		want          reason.Code
-	}{
+	w.follow([]bridgeChange{
 		{"bridge link set dev p1 state 0", "bridge link set dev p1 state 3", reason.BridgePort},
 		{"bridge fdb del " + b.String() + " dev p1 master", "bridge fdb add " + b.String() + " dev p1 master static", reason.BridgeDestination},
 		{"ip link set br0 promisc on", "ip link set br0 promisc off", reason.BridgePromisc},
 		{"ip link set p1 nomaster", "ip link set p1 master br0", slow},
 		{"ip link set br0 type bridge ageing_time 0", "ip link set br0 type bridge ageing_time 30000", slow},
-	} {
+	}, w.between("w0", a, b).UDP("x"), func(command string) {
+		w.teach(a, "w0")
+		if !strings.HasPrefix(command, "bridge fdb") {
+			w.teach(b, "w1")
+		}
+	})
+}
+
+// bridgeChange is a command, how a frame leaves then that is fast otherwise, and what takes the command back.
+type bridgeChange struct {
+	command, back string
+	want          reason.Code
+}
+
+// follow makes changes and takes them back, and sends a frame by w0 until it leaves as is wanted; before each, the stations show themselves.
+func (w *twin) follow(changes []bridgeChange, frame []byte, show func(command string)) {
+	w.Helper()
+	for _, c := range changes {
 		for _, command := range []string{c.command, c.back} {
 			w.exec(command)
 			want := c.want
@@ -175,12 +189,9 @@ func (w *twin) bridgeChanges() {
 				want = reason.Fast
 			}
 			for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-				w.teach(a, "w0")
-				if !strings.HasPrefix(c.command, "bridge fdb") {
-					w.teach(b, "w1")
-				}
+				show(c.command)
 				before := w.counters()
-				w.fire("w0", w.between("w0", a, b).UDP("x"))
+				w.fire("w0", frame)
 				time.Sleep(5 * time.Millisecond)
 				way := left(before, w.counters())
 				if agrees(want, way) {

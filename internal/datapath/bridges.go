@@ -18,11 +18,11 @@ func (f *Features) meetBridges(o *objects, kernel []*btf.Spec) {
 	if f.Peek != bpfobj.PeekNone {
 		var at bpfobj.Bridges
 		if at, err = bridgeLayout(kernel); err == nil {
-			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, Bridges: at}); err == nil {
+			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, BridgeVlans: 1, Bridges: at}); err == nil {
 				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: 1, Bridges: at}) != nil {
 					at.DevNode = 0
 				}
-				o.bridges = at
+				o.bridges, f.BridgeVLANs = at, at.PortVlans != 0
 			}
 		}
 	}
@@ -45,10 +45,27 @@ func (d *Datapath) meetBridges() {
 	d.features.meetBridges(d.objects, kernel)
 }
 
+// vlanLayout adds where a bridge keeps its VLANs, if programs can follow them there; its options are found with the others.
+func vlanLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
+	const pointer, word, half, char = 8, 4, 2, 1
+	t := layoutTypes{specs: specs}
+	at := *out
+	at.PortVlans, at.BrVlanProto = t.at("net_bridge_port", "vlgrp", pointer), t.at("net_bridge", "vlan_proto", half)
+	at.GroupTable = t.at("net_bridge_vlan_group", "vlan_hash", 0) + t.at("rhashtable", "tbl", pointer)
+	at.GroupPvid, at.GroupPvidState = t.at("net_bridge_vlan_group", "pvid", half), t.at("net_bridge_vlan_group", "pvid_state", char)
+	at.VlanNode, at.VlanId = t.at("net_bridge_vlan", "vnode", pointer), t.at("net_bridge_vlan", "vid", half)
+	at.VlanFlags, at.VlanState = t.at("net_bridge_vlan", "flags", half), t.at("net_bridge_vlan", "state", char)
+	at.DevVlans = t.at("net_device", "vlan_info", pointer)
+	at.VlansDevices = t.at("vlan_info", "grp", 0) + t.at("vlan_group", "nr_vlan_devs", word)
+	if t.err == nil {
+		*out = at
+	}
+}
+
 // plainOptions are the options of a bridge at which known unicast is forwarded as without them; all others must be off, but for those that ask for
 // br_netfilter.
 var plainOptions = []string{
-	"BROPT_VLAN_STATS_ENABLED", "BROPT_GROUP_ADDR_SET", "BROPT_MULTICAST_ENABLED", "BROPT_MULTICAST_QUERIER", "BROPT_MULTICAST_QUERY_USE_IFADDR",
+	"BROPT_GROUP_ADDR_SET", "BROPT_MULTICAST_ENABLED", "BROPT_MULTICAST_QUERIER", "BROPT_MULTICAST_QUERY_USE_IFADDR",
 	"BROPT_MULTICAST_STATS_ENABLED", "BROPT_HAS_IPV6_ADDR", "BROPT_VLAN_STATS_PER_PORT", "BROPT_NO_LL_LEARN", "BROPT_VLAN_BRIDGE_BINDING",
 	"BROPT_MDB_OFFLOAD_FAIL_NOTIFICATION", "BROPT_NF_CALL_ARPTABLES",
 }
@@ -80,6 +97,7 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 	out.PortDomain = optional.at("net_bridge_port", "hwdom", word)
 	peerLayout(specs, &out)
 	ontoLayout(specs, &out)
+	vlanLayout(specs, &out)
 	var options *btf.Enum
 	if !slices.ContainsFunc(specs, func(s *btf.Spec) bool { return s.TypeByName("net_bridge_opts", &options) == nil }) {
 		return bpfobj.Bridges{}, errors.New("no enum net_bridge_opts")
@@ -88,6 +106,11 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 	for _, v := range options.Values {
 		bit := uint64(1) << v.Value
 		switch {
+		case v.Name == "BROPT_VLAN_ENABLED":
+			out.Filtering = bit
+			continue
+		case v.Name == "BROPT_VLAN_STATS_ENABLED":
+			out.Counting = bit
 		case v.Name == "BROPT_NF_CALL_IPTABLES":
 			out.Call4 = bit
 		case v.Name == "BROPT_NF_CALL_IP6TABLES":

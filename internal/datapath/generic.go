@@ -78,7 +78,11 @@ func (d *Datapath) fix(plan *synth.Plan) {
 	d.rules.configure(fixed)
 	fixed.Lines4 = d.objects.lines4
 	if plan.Bridges() {
+		known := fixed.Bridges.PortVlans
 		fixed.Bridges = d.objects.bridges
+		if !plan.BridgeVLANs() {
+			fixed.Bridges.PortVlans = known // 0 leaves all out that asks for VLANs
+		}
 	}
 }
 

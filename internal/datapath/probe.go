@@ -35,6 +35,7 @@ type Features struct {
 	HZ          int   `json:"hz"`
 
 	Bridge      bool   `json:"bridge"`                 // programs can read the tables of bridges
+	BridgeVLANs bool   `json:"bridge_vlans"`           // and those of their VLANs
 	NoBridge    string `json:"no_bridge,omitempty"`    // why they cannot
 	NoConntrack string `json:"no_conntrack,omitempty"` // why they cannot
 }
@@ -125,7 +126,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {

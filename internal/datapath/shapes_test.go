@@ -197,6 +197,21 @@ func gatewayShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj
 	}
 }
 
+// bridgeShapes lists what ports of bridges are: frames between ports, frames to the bridge too, br_netfilter that looks at them, VLANs.
+func bridgeShapes(base bpfobj.Config, at bpfobj.Bridges, visit func(string, bpfobj.Config)) {
+	base.Bridges = at
+	for _, called := range []uint8{0, bpfobj.CalledOption, bpfobj.CalledAll, bpfobj.CalledSlow} {
+		for _, kind := range []uint8{bpfobj.BridgeFrames, bpfobj.BridgeHost} {
+			c := base
+			c.Bridge, c.Called4, c.Called6 = kind, called, called
+			visit(fmt.Sprintf("bridge %d, called %d", kind, called), c)
+			guardAll(&c)
+			c.SkbBorn, c.BridgeVlans = 1, flag(at.PortVlans != 0)
+			visit(fmt.Sprintf("bridge %d, called %d, with VLANs and everything", kind, called), c)
+		}
+	}
+}
+
 // genericShapes lists what generic programs are made for: what is the same for every port. They look no connections up (generic.offer).
 func genericShapes(fixed bpfobj.Config, visit func(string, bpfobj.Config)) {
 	for _, rules := range shapeRules {
@@ -222,7 +237,7 @@ func TestEveryShapeLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer generic.close()
-	generic.fixed.Lines4 = minLines4
+	generic.fixed.Lines4, generic.fixed.Bridges = minLines4, o.bridges
 	base := typical()
 	base.NeighUse, base.Peek, base.KernCtx, base.SkipNeigh = 0, features.Peek, features.Ctx, flag(features.SkipNeigh)
 	var list []shape
@@ -243,6 +258,7 @@ func TestEveryShapeLoads(t *testing.T) {
 		}
 		run("router", hook, func(visit func(string, bpfobj.Config)) { shapes(base, hook, visit) })
 		run("gateway", hook, func(visit func(string, bpfobj.Config)) { gatewayShapes(base, missesConntrack(kernel) == nil, visit) })
+		run("bridge", hook, func(visit func(string, bpfobj.Config)) { bridgeShapes(base, o.bridges, visit) })
 		run("generic", genericOf[hook], func(visit func(string, bpfobj.Config)) { genericShapes(generic.fixed, visit) })
 	}
 	most := shape{}

@@ -31,7 +31,10 @@ func (b *builder) describeBridges() {
 			continue
 		}
 		why := join(b.bridgeReasons(br), memberReasons(l))
-		p.Bridge = &Member{Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
+		if !b.policy.Kernel.BridgeVLANs {
+			why = join(why, filtersVLANs(br))
+		}
+		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
 		p.Bridge.Except = tidy(join(p.Bridge.Call4.Why, p.Bridge.Call6.Why))
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
@@ -57,9 +60,6 @@ func (b *builder) bridgeReasons(br *model.Link) []Why {
 	for _, u := range br.Unknown {
 		why = append(why, because(reason.LinkAttribute, "%s: %s", u.Where, u.What))
 	}
-	if br.Bridge.VLANFiltering {
-		why = append(why, because(reason.BridgeVLAN, "%s: vlan_filtering 1", br.Name))
-	}
 	if br.Bridge.Ageing == 0 {
 		why = append(why, because(reason.BridgeOption, "%s: ageing_time 0", br.Name))
 	}
@@ -67,6 +67,14 @@ func (b *builder) bridgeReasons(br *model.Link) []Why {
 		why = append(why, because(reason.BridgeOption, "%s: %s", br.Name, o))
 	}
 	return why
+}
+
+// filtersVLANs gives the reason against what does not know the VLANs of a bridge.
+func filtersVLANs(br *model.Link) []Why {
+	if !br.Bridge.VLANFiltering {
+		return nil
+	}
+	return []Why{because(reason.BridgeVLAN, "%s: vlan_filtering 1", br.Name)}
 }
 
 // memberReasons gives the reasons in a port's options, which hold for frames in and out.
@@ -122,7 +130,7 @@ func (b *builder) wayTC(l *model.Link) []Why {
 // host describes a bridge as the logical interface that frames to its own address enter by, at any of its ports.
 func (b *builder) host(br, port *model.Link) Input {
 	in := b.input(br, nil)
-	why := join(b.bridgeReasons(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	why := join(b.bridgeReasons(br), filtersVLANs(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
 	if !br.Up {
 		why = append(why, because(reason.LinkDown, "%s", br.Name))
 	}
@@ -132,7 +140,7 @@ func (b *builder) host(br, port *model.Link) Input {
 
 // ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
 func (b *builder) ontoBridge(br *model.Link) []Why {
-	why := join(b.asked(br), b.master(br), b.bridgeEnds, b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
+	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.bridgeEnds, b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
 	for _, w := range b.bridgeReasons(br) {
 		if w.Reason != reason.BridgeUnreadable {
 			why = append(why, w)

@@ -58,8 +58,11 @@ func bridgeOption(f func(b *model.Bridge)) change {
 	return on("br0", func(l *model.Link) { f(l.Bridge) })
 }
 
+var filtering = bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })
+
 var bridgeDecisions = []decision{
-	{"VLAN filtering", reason.BridgeVLAN, frames("eth0"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })}, []change{bridged01}},
+	{"VLAN filtering", reason.BridgeVLAN, frames("eth0"), []change{bridged01, filtering}, []change{bridged01, filtering, policy(func(p *Policy) { p.Kernel.BridgeVLANs = true })}},
+	{"VLAN filtering, the bridge itself", reason.BridgeVLAN, toBridge("eth0"), []change{bridged01, filtering, policy(func(p *Policy) { p.Kernel.BridgeVLANs = true })}, []change{bridged01}},
 	{"an option of the bridge", reason.BridgeOption, frames("eth0"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.On = []string{"mst_enabled"} })}, []change{bridged01}},
 	{"nothing is learned", reason.BridgeOption, frames("eth1"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 0 })},
 		[]change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 1 })}},

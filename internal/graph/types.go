@@ -53,6 +53,7 @@ type Kernel struct {
 	Sets         bool   // programs can ask the kernel's ipsets
 	Bridge       bool   // programs can read the tables of bridges
 	NoBridge     string // why they cannot
+	BridgeVLANs  bool   // and those of their VLANs
 }
 
 // Why is a reason with the object that it speaks of.
@@ -106,6 +107,8 @@ type Member struct {
 	// What br_netfilter does with those that carry IPv4, and IPv6.
 	Call4 Call `json:"call4,omitzero"`
 	Call6 Call `json:"call6,omitzero"`
+	// The bridge filters by VLAN.
+	VLANs bool `json:"vlans,omitzero"`
 }
 
 // Has says whether the port is attached at hook.

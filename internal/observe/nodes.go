@@ -34,7 +34,7 @@ var nodes = map[string][]reason.Code{
 	graph.NodeRewrite:  {reason.TrimFailed, reason.RewriteFailed},
 	graph.NodeRedirect: {reason.Fast},
 	graph.NodeBridge: {reason.BridgeGroup, reason.BridgeSource, reason.BridgeRefresh, reason.BridgeDestination, reason.BridgeLocal, reason.BridgePort,
-		reason.BridgeTable, reason.BridgePromisc},
+		reason.BridgeTable, reason.BridgePromisc, reason.BridgeMember},
 	nodeHook: {reason.Resting, reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
 }
 

@@ -99,6 +99,7 @@ const (
 	BridgePort
 	BridgeTable
 	BridgePromisc
+	BridgeMember
 
 	Resting
 	Watchdog
@@ -153,7 +154,7 @@ var table = [Count]Info{
 	TooShort:           {"too-short", Packet, "The frame ends before the headers that it announces."},
 	DstMAC:             {"dst-mac", Packet, "The destination MAC is not the interface's own: broadcast, multicast, or a frame for another host."},
 	EtherType:          {"ethertype", Packet, "Neither IPv4 nor IPv6 (ARP, LLDP, PPPoE …); at a bridge's port ARP, RARP and what bridges themselves speak (MRP, CFM)."},
-	VLANUnknown:        {"vlan-unknown", Packet, "A VLAN tag for which no modelled VLAN interface exists, or a priority tag; at a bridge's port any tag."},
+	VLANUnknown:        {"vlan-unknown", Packet, "A VLAN tag for which no modelled VLAN interface exists, or a priority tag; at a bridge's port any tag, but where the bridge filters by VLAN: a second one, of another protocol, or of a VLAN device."},
 	IP4Header:          {"ip4-header", Packet, "IPv4 version, header length or total length that Linux may drop."},
 	IP4Options:         {"ip4-options", Packet, "IPv4 options, which Linux interprets."},
 	IP4Checksum:        {"ip4-checksum", Packet, "A wrong IPv4 header checksum; Linux drops and counts it."},
@@ -174,7 +175,7 @@ var table = [Count]Info{
 	SegmentMTU:         {"segment-mtu", Packet, "A segmentation-offload packet whose segments exceed the egress MTU."},
 	EgressFrags:        {"egress-frags", Packet, "A frame in several buffers towards a device that cannot send those from XDP."},
 	TrimFailed:         {"trim-failed", Packet, "The padding behind the IP packet could not be cut off."},
-	RewriteFailed:      {"rewrite-failed", Packet, "Room for a VLAN tag could not be made."},
+	RewriteFailed:      {"rewrite-failed", Packet, "Room for a VLAN tag could not be made, or it could not be put on or taken off."},
 	RuleDrop:           {"rule-drop", Dropped, "Dropped by the fast path, as a rule or a chain's policy says."},
 	NetfilterRule:      {"netfilter-rule", Packet, "The packet meets a rule that only Linux can evaluate; `shunt show rules` names them."},
 	NetfilterLong:      {"netfilter-long", Packet, "More rules apply to the packet, or move counters for it, than the fast path follows."},
@@ -210,6 +211,7 @@ var table = [Count]Info{
 	BridgeLocal:        {"bridge-local", Lookup, "The frame is addressed to this host: to the bridge or one of its ports."},
 	BridgePort:         {"bridge-port", Lookup, "A port of the way does not forward, has a flag that only Linux knows, or must not have this frame (where it came in, isolated, backup port); or the spanning tree is changing."},
 	BridgeTable:        {"bridge-table", Lookup, "The bridge's table of stations is being resized, or too many share a place in it."},
+	BridgeMember:       {"bridge-member", Lookup, "The frame's VLAN is not one of the port's that it came by or leaves by, or does not forward there; or the table of a port's VLANs is being resized."},
 	BridgePromisc:      {"bridge-promisc", Lookup, "The bridge itself is promiscuous: this host gets a copy of every frame."},
 
 	Resting:     {"resting", State, "Thousands of packets in a row went to Linux by other reasons; now one in sixteen is looked at, until the fast path decides one again."},
@@ -240,7 +242,7 @@ var table = [Count]Info{
 	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
 	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
-	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters VLANs (vlan_filtering)."},
+	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters by VLAN (vlan_filtering): what is routed from and to it; all of its frames where this kernel's tables of VLANs cannot be read."},
 	BridgeNetfilter:         {"bridge-netfilter", Config, "br_netfilter (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge) shows bridged packets of this family to rules of IP that say something, or to connection tracking; or one in PPPoE."},
 	BridgeUnreadable:        {"bridge-unreadable", Config, "The bridge's table of stations cannot be read by programs on this kernel; `shunt check` says why."},
 	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},

@@ -60,8 +60,17 @@ func (p *Plan) Has(index int) bool {
 
 // Bridges says whether some program forwards frames of a bridge, or finds the ports of one.
 func (p *Plan) Bridges() bool {
+	return p.some(func(c bpfobj.Config) bool { return c.Bridge != 0 || c.Onto != 0 })
+}
+
+// BridgeVLANs says whether some program forwards frames of a bridge that filters by VLAN.
+func (p *Plan) BridgeVLANs() bool {
+	return p.some(func(c bpfobj.Config) bool { return c.BridgeVlans != 0 })
+}
+
+func (p *Plan) some(has func(bpfobj.Config) bool) bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool {
-		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return prog.Config.Bridge != 0 || prog.Config.Onto != 0 })
+		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return has(prog.Config) })
 	})
 }
 
@@ -207,7 +216,7 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute)
 		var words wordSet
 		if port.Bridge != nil && port.Bridge.Fast() {
-			c.Bridge = bpfobj.BridgeFrames
+			c.Bridge, c.BridgeVlans = bpfobj.BridgeFrames, flag(port.Bridge.VLANs)
 			words.bridge(port.Index)
 			c.Called4, c.Called6 = called(port.Bridge.Call4), called(port.Bridge.Call6)
 			words.called(c.Called4, called4)

@@ -173,6 +173,13 @@ func TestBridgePort(t *testing.T) {
 	if want := map[uint32]uint32{3 | bpfobj.Bridged: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) || len(p.Tables.TxTC) != 0 {
 		t.Errorf("ways out are %v and %v, want %v and none", p.Tables.TxXDP, p.Tables.TxTC, want)
 	}
+	if prog.Config.BridgeVlans != 0 || p.BridgeVLANs() {
+		t.Error("a bridge without VLANs has them")
+	}
+	g.Ports[0].Bridge.VLANs = true
+	if p = Build(net, g); only(t, p).Config.BridgeVlans != 1 || !p.BridgeVLANs() {
+		t.Error("a bridge that filters by VLAN does not")
+	}
 }
 
 // Programs look for the ports of bridges where routes may lead to one, but not those of the bridge that the packet came by, and not at XDP.

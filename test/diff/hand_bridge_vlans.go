@@ -9,10 +9,10 @@ func bridgeVLANTraps() []hand {
 	vlans := func(name, why string, steps ...handStep) hand {
 		return hand{name: "bridge vlans " + name, why: why, needs: "bridge vlans", bare: true, slow: Excuse{Bridged: onBridge.Bridged}, steps: steps}
 	}
-	return []hand{
-		vlans("plain", "every port in VLAN 1 alone, as it begins", step(mixed, bridge("vlan_filtering 1")...), step(mixed, "ip link set br0 type bridge vlan_filtering 0"), step(mixed, "ip link set br0 type bridge vlan_filtering 1")),
+	out := []hand{
+		vlans("plain", "every port in VLAN 1 alone, as it begins", step(mixed, bridge("vlan_filtering 1")...), frozen(mixed, "ip link set br0 type bridge vlan_filtering 0"), step(mixed), frozen(mixed, "ip link set br0 type bridge vlan_filtering 1"), step(mixed)),
 		vlans("trunk", "a trunk, a port with its VLAN's tag taken off, and one that is in both", step(mixed, bridge("vlan_filtering 1", "bridge vlan add dev p0 vid 5", "bridge vlan add dev p0 vid 6", "bridge vlan add dev p1 vid 5 pvid untagged", "bridge vlan del dev p1 vid 1", "bridge vlan add dev p2 vid 5", "bridge vlan add dev p2 vid 6 untagged")...),
-			step(mixed, "bridge vlan del dev p0 vid 5"), step(mixed, "bridge vlan add dev p0 vid 5 pvid"), step(mixed, "bridge vlan add dev p1 vid 6 pvid untagged")),
+			frozen(mixed, "bridge vlan del dev p0 vid 5"), frozen(mixed, "bridge vlan add dev p0 vid 5 pvid"), step(mixed, "bridge vlan add dev p1 vid 6 pvid untagged")),
 		vlans("without a default", "untagged frames belong nowhere, priority tags neither", step(mixed, bridge("vlan_filtering 1 vlan_default_pvid 0")...), step(mixed, "bridge vlan add dev p0 vid 5 pvid untagged", "bridge vlan add dev p1 vid 5"), step(mixed, "bridge vlan add dev p1 vid 5 pvid untagged")),
 		vlans("of providers", "802.1ad: other tags are payload", step(mixed, bridge("vlan_filtering 1 vlan_protocol 802.1ad", "bridge vlan add dev p0 vid 5", "bridge vlan add dev p1 vid 5 pvid untagged")...), step(mixed, "ip link set br0 type bridge vlan_protocol 802.1Q")),
 		vlans("entries", "a station is known in one VLAN and not in another", step(mixed, bridge("vlan_filtering 1", "bridge vlan add dev p0 vid 5", "bridge vlan add dev p1 vid 5", "bridge vlan add dev p2 vid 5", "bridge fdb add 02:00:00:01:02:0b dev p1 master static vlan 5")...),
@@ -21,4 +21,10 @@ func bridgeVLANTraps() []hand {
 		vlans("routes", "the bridge itself is in VLAN 1, and routes it", step(join(byWire(everybody()), upAndDown(), tagged(byWire(upAndDown()), 5)), irb("vlan_filtering 1")...), step(join(upAndDown(), tagged(byWire(upAndDown()), 5)), "bridge vlan add dev br0 vid 5 pvid untagged self", "bridge vlan add dev p0 vid 5"),
 			step(join(byWire(everybody()), upAndDown()), "bridge vlan del dev br0 vid 5 self", "bridge vlan add dev br0 vid 1 pvid untagged self")),
 	}
+	for i, reasons := range [][]string{
+		{"fast", "bridge-member", "vlan-unknown"}, {"fast", "bridge-member"}, {"fast", "bridge-member"}, {"fast", "vlan-unknown"}, {"fast", "bridge-destination"}, {"fast", "bridge-member"}, {"fast"},
+	} {
+		out[i].reasons = reasons
+	}
+	return out
 }
