@@ -13,7 +13,7 @@ func main() { theSuite().Main() }
 func theSuite() suite.Suite {
 	return suite.Suite{
 		Name:     "bridge",
-		Sections: []suite.Section{bridgingSection, stationsSection, floodsSection, containersSection},
+		Sections: []suite.Section{bridgingSection, stationsSection, floodsSection, containersSection, outsideSection, rulesSection},
 		Write:    writePage,
 	}
 }

@@ -27,11 +27,12 @@ var renderers = map[string]func(*page, *report.Section){
 	"floods":   (*page).costs,
 
 	"containers": (*page).rates,
+	"outside":    (*page).costs,
+	"rules":      (*page).rates,
 }
 
 // absent is what this suite does not measure anywhere.
 var absent = []report.Skipped{
-	{What: "containers and the outside", Why: "the way in and out by bridge and route is not yet a section"},
 	{What: "Open vSwitch", Why: "the development kernel has no openvswitch, and its datapath in user space is another kind"},
 	{What: "VLAN filtering", Why: "the development kernel has no CONFIG_BRIDGE_VLAN_FILTERING"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry XDP frames through the same program"},

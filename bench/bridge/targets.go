@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/shuntnet/shunt/bench/measure"
 	"github.com/shuntnet/shunt/bench/report"
 	"github.com/shuntnet/shunt/bench/suite"
@@ -41,6 +43,22 @@ func (p *page) allTargets() (all []suite.Target) {
 	} {
 		name := t.in.name + ": " + t.what
 		all = append(all, suite.AtLeast("two containers, "+name+", × Linux", t.least, t.aim, suite.Ratio(c, name, shuntAuto, suite.LinuxGRO, t.metric, false)))
+	}
+	o := p.Section("outside")
+	for _, t := range []struct {
+		d          direction
+		least, aim float64
+	}{{received, 1.3, 1.6}, {sent, 1.3, 1.5}} {
+		name := t.d.of(plain)
+		all = append(all, suite.AtLeast("a container and the outside, "+t.d.name+": "+suite.ShuntTC+", × Linux", t.least, t.aim, better(o, name, suite.ShuntTC)))
+	}
+	r := p.Section("rules")
+	for _, t := range []struct {
+		what, metric string
+		least        float64
+	}{{"tcp stream", "throughput", 0.97}, {"tcp round trips", "rate", 0.95}, {"udp round trips", "rate", 0.95}} {
+		with, without := r.Row(ruled(manyRules).name+": "+t.what, shuntAuto, t.metric), r.Row(ruled(0).name+": "+t.what, shuntAuto, t.metric)
+		all = append(all, suite.AtLeast(fmt.Sprintf("two containers, %d rules and br_netfilter: %s, × without rules", manyRules, t.what), t.least, 1, suite.RatioRows(with, without, false)))
 	}
 	for i := range all {
 		all[i].Instead = "not fast, or not measured"
