@@ -57,8 +57,8 @@ enum shunt_bridge {
 /* Does br_netfilter show bridged packets of a family to the rules of IP (node/bridge.h)? */
 enum shunt_called {
 	SHUNT_CALLED_NONE,
-	SHUNT_CALLED_OPTION,	/* while the bridge's own option says so; the rules say nothing */
-	SHUNT_CALLED_ALL,	/* all of them; the rules say nothing */
+	SHUNT_CALLED_OPTION,	/* while the bridge's own option says so; the rules say nothing, or are asked: shown4, shown6 */
+	SHUNT_CALLED_ALL,	/* all of them, and alike */
 	SHUNT_CALLED_SLOW,	/* and that is left to Linux */
 };
 
@@ -249,6 +249,9 @@ struct shunt_config {
 	__u8 called6;
 	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
 	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
+	__u8 shown4;			/* 1: and what it shows rules of this family is decided here (node/shown.h, TC) */
+	__u8 shown6;
+	__u8 called_pad[2];
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */

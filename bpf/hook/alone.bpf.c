@@ -62,13 +62,13 @@ always_inline int decide(struct packet *p, struct mappings *m)
 	if (r == NEXT)
 		r = rules_begin(p);
 	if (r == NEXT)
-		r = node_rules(p, RULES_PRE);
+		r = node_rules(p, RULES_PRE, 0);
 	if (r == NEXT)
 		r = map_destination(p, m);
 	if (r != NEXT)
 		return r;
 	if (forwarded(p)) {
-		r = node_rules(p, RULES_POST);
+		r = node_rules(p, RULES_POST, p->out);
 		if (r == NEXT)
 			r = map_source(p, m);
 	}

@@ -51,7 +51,7 @@ int shunt_classify(struct xdp_md *ctx)
 	}
 	r = rules_begin(p);
 	if (r == NEXT)
-		r = node_rules(p, RULES_RAW);
+		r = node_rules(p, RULES_RAW, 0);
 	if (r == NEXT && c->ct_state && !rules_untracked(p)) {
 		p->ct_state = c->ct_state;
 		p->ct_status = c->ct_status;
@@ -60,9 +60,9 @@ int shunt_classify(struct xdp_md *ctx)
 		rules_tracked(p);
 	}
 	if (r == NEXT)
-		r = node_rules(p, RULES_PRE);
+		r = node_rules(p, RULES_PRE, 0);
 	if (r == NEXT)
-		r = node_rules(p, RULES_POST);
+		r = node_rules(p, RULES_POST, p->out);
 	c->reason = r;
 	if (p->rules) {
 		c->mark = p->rules->value[SHUNT_V_MARK];

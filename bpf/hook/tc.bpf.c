@@ -66,28 +66,32 @@ int shunt_tc(struct __sk_buff *ctx)
 		r = SHUNT_R_WRONG_DEVICE;
 	} else if (at_bridge(p)) {
 		r = bridge(p);
-		if (r == NEXT) {
+		if (r == NEXT && !is_shown(p)) {
 			leave(p, SHUNT_R_FAST, p->out);
-			return p->by_peer ? redirect_peer(p, p->out) : bpf_redirect(p->out, 0);
+			return redirect_bridged(p);
 		}
 		if (for_host(p, r))
 			r = NEXT;
 	} else {
 		r = ctx->pkt_type == PACKET_HOST ? NEXT : SHUNT_R_PACKET_TYPE;
 	}
-	if (r == NEXT && cfg.marks && ctx->mark)
+	if (r == NEXT && cfg.marks && !bridged(p) && ctx->mark)
 		r = SHUNT_R_SKB_MARK;
 	if (r == NEXT)
 		r = pipeline(p);
-	if (r == NEXT && cfg.onto)
+	if (r == NEXT && cfg.onto && !bridged(p))
 		onto(p);
 	if (r == NEXT)
-		r = commit_tc(p);
+		r = bridged(p) ? commit_bridged(p) : commit_tc(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		rules_count(p, p->len - p->l3);
 	if (r != NEXT) {
 		leave(p, r, 0);
 		return r == SHUNT_R_RULE_DROP ? TCX_DROP_ : TCX_NEXT_;
+	}
+	if (bridged(p)) {
+		leave(p, SHUNT_R_FAST, p->out);
+		return redirect_bridged(p);
 	}
 	if (at_bridge(p) && ctx->pkt_type != PACKET_HOST)	/* as br_handle_frame() does for the bridge's own address */
 		bpf_skb_change_type(ctx, PACKET_HOST);

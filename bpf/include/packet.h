@@ -36,6 +36,7 @@ struct packet {
 	__u8 ct_dir;			/* 0 original, 1 reply */
 	__u8 ct;			/* CT_HELD, CT_MARKED */
 	__u8 by_peer;			/* into the other end of a veth */
+	__u8 shown;			/* bridged, and to be shown to rules and connection tracking: node/shown.h */
 	__u32 ct_status;		/* IPS_* */
 	__u32 ct_mark;
 	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */

@@ -14,7 +14,7 @@
  * and is then Linux's; none is ever taken for another's, since its address is compared.
  *
  * br_netfilter shows what is bridged to the rules of IP. Where those say nothing, and the guard sees to that, what is left of it are its own checks of the
- * header: what passes them is cut to the length that the header says, the rest is Linux's.
+ * header: what passes them is cut to the length that the header says, the rest is Linux's. Where they say something, they are asked then (shown.h).
  * Invariant: nothing is written, neither to the frame, but for that cut at the very end, nor to the bridge. An option, flag or state that is not known to do
  * nothing here is Linux's.
  */
@@ -230,6 +230,9 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 		return -r;
 	p->l3 = sizeof(*eth);
 	p->l3_len = r;
+#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+	p->shown = p->is6 ? cfg.shown6 : cfg.shown4;
+#endif
 	return NEXT;
 }
 
@@ -340,6 +343,8 @@ always_inline int bridge_frame(struct packet *p, int vlans)
 
 	if (r == NEXT)
 		r = bridge_egress(p, vlans);
+	if (r == NEXT && is_shown(p))
+		return r;
 	if (r == NEXT)
 		r = p->l3_len ? node_guard(p) : guard_port(p);
 	if (r == NEXT && p->l3_len)

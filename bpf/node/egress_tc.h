@@ -127,6 +127,21 @@ always_inline int commit_tc(struct packet *p)
 	return NEXT;
 }
 
+/* A bridged packet that rules have let pass: nothing in it changes. */
+always_inline int commit_bridged(struct packet *p)
+{
+	int r = trim(p);
+
+	if (r == NEXT && (frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
+		p->ctx->mark = p->rules->value[SHUNT_V_MARK];
+	return r;
+}
+
+always_inline int redirect_bridged(struct packet *p)
+{
+	return p->by_peer ? redirect_peer(p, p->out) : bpf_redirect(p->out, 0);
+}
+
 always_inline int redirect_tc(struct packet *p)
 {
 	struct bpf_redir_neigh nh = {};

@@ -18,6 +18,23 @@ always_inline int ip6_special(const __be32 *addr)
 	return (first | addr[1]) == 0 || (first >> 24) >= 0xfe;
 }
 
+/* Transport protocols, behind which no further header of IPv6 comes. */
+always_inline int ip6_plain(__u8 nexthdr)
+{
+	switch (nexthdr) {
+	case PROTO_TCP:
+	case PROTO_UDP:
+	case PROTO_SCTP:
+	case PROTO_DCCP:
+	case 47:	/* GRE */
+	case 50:	/* ESP: opaque to a router */
+	case PROTO_UDPLITE:
+	case PROTO_ICMP6:
+		return 1;
+	}
+	return 0;
+}
+
 always_inline int node_ip6(struct packet *p)
 {
 	struct ip6 *ip = p->data + p->l3;
@@ -37,26 +54,15 @@ always_inline int node_ip6(struct packet *p)
 	if (ip->hop_limit <= 1)
 		return SHUNT_R_TTL;
 	p->l4_proto = ip->nexthdr;
-	switch (ip->nexthdr) {
-	case PROTO_TCP:
-	case PROTO_UDP:
-	case PROTO_SCTP:
-	case PROTO_DCCP:
-	case 47:	/* GRE */
-	case 50:	/* ESP: opaque to a router */
-	case PROTO_UDPLITE:
-		break;
-	case PROTO_ICMP6: {
+	if (!ip6_plain(ip->nexthdr))
+		return SHUNT_R_IP6_EXTENSION;
+	if (ip->nexthdr == PROTO_ICMP6) {
 		__u8 *type = (void *)(ip + 1);
 
 		if ((void *)(type + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;
 		if (*type != 128 && *type != 129)	/* echo request and reply, RFC 4443 */
 			return SHUNT_R_ICMP6_CONTROL;
-		break;
-	}
-	default:
-		return SHUNT_R_IP6_EXTENSION;
 	}
 	if (cfg.ports) {
 		int r = ports(p, ip + 1);

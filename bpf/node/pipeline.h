@@ -19,6 +19,7 @@
 #include "rpf.h"
 #include "rules.h"
 #include "conntrack.h"
+#include "shown.h"
 
 /* For functions that return a reason to leave by, or NEXT. */
 #define NODE(call)			\
@@ -61,33 +62,41 @@ always_inline int decide(struct packet *p, int verdict)
 	int r;
 
 	if (verdict == NEXT)
-		verdict = node_rules(p, RULES_PRE);
+		verdict = node_rules(p, RULES_PRE, 0);
 	if (verdict == NEXT) {
-		rules_routed(p);
-		NODE(route(p));
-		verdict = node_rules(p, RULES_POST);
+		if (bridged(p)) {
+			NODE(rules_bridged(p));
+		} else {
+			rules_routed(p);
+			NODE(route(p));
+		}
+		verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
 	}
 	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
 		NODE(node_guard(p));
 	return verdict;
 }
 
-/* Returns a reason to leave by; NEXT: the packet may be forwarded; or SHUNT_R_RULE_DROP: it is to be dropped. */
+/* Returns a reason to leave by; NEXT: the packet may be forwarded; or SHUNT_R_RULE_DROP: it is to be dropped. Of a bridged one it is known by which port it leaves. */
 always_inline int pipeline(struct packet *p)
 {
 	struct nf_conn *ct = NULL;
 	int r;
 
-	NODE(node_vlan(p));
-	if (p->proto == bpf_htons(ETH_P_IP))
-		NODE(node_ip4(p));
-	else if (p->proto == bpf_htons(ETH_P_IPV6))
-		NODE(node_ip6(p));
-	else
-		return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
+	if (bridged(p)) {
+		NODE(node_shown(p));
+	} else {
+		NODE(node_vlan(p));
+		if (p->proto == bpf_htons(ETH_P_IP))
+			NODE(node_ip4(p));
+		else if (p->proto == bpf_htons(ETH_P_IPV6))
+			NODE(node_ip6(p));
+		else
+			return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
+	}
 	NODE(rules_begin(p));
 	NODE(rules_front(p));
-	r = node_rules(p, RULES_RAW);
+	r = node_rules(p, RULES_RAW, 0);
 	if (r == NEXT && tracked(p) && !rules_untracked(p)) {
 		ct = find_conn(p, &r);
 		if (!ct)

@@ -326,11 +326,11 @@ always_inline int rule_stage(struct packet *p, __u32 stage, __u32 over)
 	return SHUNT_R_NETFILTER_LONG;
 }
 
-/* NEXT: accepted; SHUNT_R_RULE_DROP: to be dropped, if the guard agrees; any other reason: to Linux. */
-always_inline int node_rules(struct packet *p, enum rule_stage stage)
+/* NEXT: accepted; SHUNT_R_RULE_DROP: to be dropped, if the guard agrees; any other reason: to Linux. `out` is the way out behind the route. */
+always_inline int node_rules(struct packet *p, enum rule_stage stage, __u32 out)
 {
 	if (rules_on() && stage == RULES_POST)
-		p->rules->out = p->out;
+		p->rules->out = out;
 	if (stage != RULES_POST)
 		return p->is6 ? rule_stage(p, 3 + stage, 0) : rule_stage(p, stage, 0);
 	return p->is6 ? rule_stage(p, 3 + stage, RULE_OVER + 1) : rule_stage(p, stage, RULE_OVER);

@@ -129,8 +129,12 @@ type TCShuntConfig struct {
 	Called6         uint8
 	Onto            uint8
 	BridgeVlans     uint8
+	Shown4          uint8
+	Shown6          uint8
+	CalledPad       [2]uint8
 	Hz              uint32
 	Counters        uint32
+	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64

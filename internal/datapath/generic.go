@@ -120,14 +120,14 @@ func (g *generic) loaded(variant graph.Hook, fixed bpfobj.Config, prog *ebpf.Pro
 
 // offer makes a job's configuration ready for the generic program, where that can serve it. Nothing is in force before point.
 func (g *generic) offer(j *job) {
-	// With the lookup of connections the generic program is more than the verifier takes.
-	if !g.fits(j.variant()) || g.broken || j.place == 0 || j.want.config.Lower != 0 || j.want.config.Track != 0 {
+	// With the lookup of connections the generic program is more than the verifier takes, and with rules for bridged packets more than there is stack for.
+	c := j.want.config
+	if !g.fits(j.variant()) || g.broken || j.place == 0 || c.Lower != 0 || c.Track != 0 || c.Shown4|c.Shown6 != 0 {
 		return
 	}
 	if owner, taken := g.owners[j.key.place()]; taken && owner != j.key.index {
 		return // a port with the same low bits
 	}
-	c := j.want.config
 	c.Counters = j.place
 	number, err := g.write(&c)
 	if err != nil {

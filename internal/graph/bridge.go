@@ -34,8 +34,8 @@ func (b *builder) describeBridges() {
 		if !b.policy.Kernel.BridgeVLANs {
 			why = join(why, filtersVLANs(br))
 		}
-		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
-		p.Bridge.Except = tidy(join(p.Bridge.Call4.Why, p.Bridge.Call6.Why))
+		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, p, model.IP4), Call6: b.call(br, p, model.IP6)}
+		p.Bridge.except()
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
 			e.Bridge.Peer = len(e.Bridge.TC) == 0 && l.Kind == kindVeth && l.PeerNS && len(b.xdpEgressHooks(l)) == 0
@@ -187,7 +187,7 @@ func (b *builder) across() map[Attachment]bool {
 		if p.Bridge != nil && len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
 			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
 		}
-		willing[p.Index] = p.Bridge != nil && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
+		willing[p.Index] = p.Bridge != nil && !p.Bridge.asks() && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
 	}
 	for i := range g.Ports {
 		p := &g.Ports[i]
@@ -230,6 +230,8 @@ func (b *builder) joinBridges(hook Hook, across map[Attachment]bool) {
 		case p.Bridge == nil || p.Has(hook):
 		case across[Attachment{p.Index, hook}]:
 			p.Hooks, *why = append(p.Hooks, hook), nil
+		case hook == XDP && len(*why) == 0 && p.Bridge.asks():
+			*why = p.Bridge.atTC()
 		case len(*why) == 0 && len(p.Bridge.unseen()) == 0:
 			*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
 		}
@@ -258,6 +260,7 @@ func (b *builder) bridgeNodes(p *Port) {
 	case len(p.Hooks) == 0:
 		p.Bridge.Why, p.Bridge.Except = p.Why, nil
 	default:
+		b.callNodes(p)
 		p.Bridge.Nodes = []Node{{Kind: NodeBridge}, {Kind: NodeEgress}, {Kind: NodeGuard}, {Kind: NodeRedirect}}
 	}
 }

@@ -3,22 +3,30 @@
 package graph
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
 )
 
 // Call is what br_netfilter does with the frames of a bridge that carry one family: it checks them, and shows them to the rules of IP as if they were routed.
 type Call struct {
 	By  string `json:"by,omitempty"`  // what switches it on; empty: nothing does
 	All bool   `json:"all,omitempty"` // whatever the bridge's own option says
-	Why []Why  `json:"why,omitempty"` // why such frames are left to Linux; empty: the rules say nothing, and what is left of it is done in passing
+	Why []Why  `json:"why,omitempty"` // why such frames are left to Linux; empty: the rules say nothing, and what is left of it is done in passing, or Asks
+	// Asks: rules and connection tracking say something, and the data path asks them, at tc.
+	Asks bool `json:"asks,omitempty"`
+	// Except are the rules that leave part of these frames to Linux.
+	Except []Why  `json:"except,omitempty"`
+	Nodes  []Node `json:"nodes,omitempty"` // that ask, in order
 }
 
 // call describes what br_netfilter does with frames of a family between the ports of a bridge. ARP is Linux's anyway.
-func (b *builder) call(br *model.Link, family model.Family) Call {
+func (b *builder) call(br *model.Link, p *Port, family model.Family) Call {
 	c := b.calledBy(br, family)
 	if c.By == "" {
 		return c
@@ -29,13 +37,94 @@ func (b *builder) call(br *model.Link, family model.Family) Call {
 	if family == model.IP6 && !b.net.Sysctl.All6.Present { // without IPv6, Linux drops it
 		c.Why = append(c.Why, because(reason.BridgeNetfilter, "%s, and this kernel has no IPv6", c.By))
 	}
+	ruled := false
 	for _, h := range b.net.Netfilter {
-		if h.Family == family && h.Hook != "input" && h.Hook != "output" && !idle(h) {
-			c.Why = append(c.Why, because(reason.BridgeNetfilter, "%s; %s %s: %s", c.By, family, h.Hook, describeHook(h)))
+		switch {
+		case h.Family != family || h.Hook == "input" || h.Hook == "output" || idle(h):
+		case b.passedByTracked(h): // or reassembly alone, for which fragments are Linux's
+			c.Asks = true
+		case b.policy.Kernel.Rules && filtered(b.net.Filter, h):
+			ruled = true
+		default:
+			c.Why = append(c.Why, because(reason.BridgeNetfilter, "%s; %s %s: %s", c.By, family, h.Hook, describeHook(b.withTracking(h))))
 		}
 	}
-	c.Why = tidy(c.Why)
+	if f := b.filterOf(family); ruled && f != nil {
+		c.Asks = true
+		c.Why = append(c.Why, f.unasked(c.By)...)
+		for _, w := range f.Slow {
+			if w.Reason != reason.NetfilterNetdev { // of no device of which chains at ingress are asked
+				c.Except = append(c.Except, w)
+			}
+		}
+	}
+	if c.Asks {
+		c.Why = append(c.Why, b.unasked(br, p, c.By)...)
+	}
+	if c.Why = tidy(c.Why); len(c.Why) > 0 {
+		c.Asks, c.Except = false, nil
+	}
 	return c
+}
+
+// filterOf is what the rules of a family do; nil where they do nothing.
+func (b *builder) filterOf(family model.Family) *Filter {
+	if family == model.IP6 {
+		return b.graph.Filter6
+	}
+	return b.graph.Filter4
+}
+
+// unasked gives the reasons against asking rules and connections for what a bridge shows them from a port.
+func (b *builder) unasked(br *model.Link, p *Port, by string) (why []Why) {
+	if len(p.TC) > 0 {
+		why = append(why, because(reason.BridgeNetfilter, "%s; rules of bridged packets are asked at tc, and %s has none", by, p.Name))
+	}
+	if br.Bridge.VLANFiltering { // a frame has its tag beside it from the table of VLANs on, and forward and postrouting are not shown it
+		why = append(why, because(reason.BridgeNetfilter, "%s; rules, and %s filters by VLAN", by, br.Name))
+	}
+	if vrf := b.vrf(br); vrf != nil {
+		why = append(why, because(reason.BridgeNetfilter, "%s; rules, and %s is in VRF %s", by, br.Name, vrf.Name))
+	}
+	return why
+}
+
+// unasked gives the reasons against asking these rules for packets that a bridge shows them.
+func (f *Filter) unasked(by string) (why []Why) {
+	switch {
+	case f.Problem != "":
+		why = append(why, because(reason.BridgeNetfilter, "%s; %s", by, f.Problem))
+	case f.closed:
+		for _, w := range f.Slow {
+			why = append(why, because(reason.BridgeNetfilter, "%s; %s", by, w.Detail))
+		}
+	case f.unbridged != "":
+		why = append(why, because(reason.BridgeNetfilter, "%s; %s", by, f.unbridged))
+	case f.Over != nil: // what it asks was not looked at
+		why = append(why, because(reason.BridgeNetfilter, "%s; changed rules are being compiled", by))
+	}
+	return why
+}
+
+// unbridged says what in an entry is of another meaning to bridged packets than to the forwarded ones that images are made for: at postrouting they have no input device
+// (br_nf_post_routing()), their receiver can be this host, and headers are sent as rules have left them, where a router has changed the TTL and its checksum.
+func unbridged(e *rules.Entry) string {
+	for _, field := range e.Asks() {
+		switch field {
+		case ruleset.SrcAddrType, ruleset.DstAddrType:
+			return fmt.Sprintf("%s: the type of an address, of which images know no bridged packet's", e.By)
+		case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
+			if e.Hook() == ruleset.Postrouting {
+				return fmt.Sprintf("%s: the input device at postrouting, where bridged packets have none", e.By)
+			}
+		}
+	}
+	for _, s := range e.Do {
+		if set, ok := s.(ruleset.SetField); ok && set.Field != ruleset.Mark {
+			return fmt.Sprintf("%s: sets %s", e.By, set.Field)
+		}
+	}
+	return ""
 }
 
 func (b *builder) calledBy(br *model.Link, family model.Family) Call {
@@ -75,6 +164,35 @@ func (b *builder) calledHost(br *model.Link, family model.Family) (why []Why) {
 		}
 	}
 	return why
+}
+
+// asks says whether rules or connection tracking are asked for frames between the bridge's ports: at tc, since the program for XDP that serves every port has no room for it.
+func (m *Member) asks() bool {
+	return len(m.Why) == 0 && (m.Call4.Asks || m.Call6.Asks)
+}
+
+// atTC gives the reason against XDP for frames of a bridge that rules are asked for.
+func (m *Member) atTC() []Why {
+	return []Why{because(reason.BridgeNetfilter, "rules of what %s bridges are asked at tc", m.Name)}
+}
+
+// callNodes gives what is asked for bridged packets its nodes, where the program for that is.
+func (b *builder) callNodes(p *Port) {
+	for family, c := range map[model.Family]*Call{model.IP4: &p.Bridge.Call4, model.IP6: &p.Bridge.Call6} {
+		switch {
+		case !c.Asks:
+		case p.Has(TC):
+			c.Nodes = slices.Concat(b.trackNode(family), rulesIn(b.filterOf(family)), rulesOut(b.filterOf(family)))
+		default:
+			c.Asks, c.Except, c.Why = false, nil, p.Bridge.atTC()
+		}
+	}
+	p.Bridge.except()
+}
+
+// except gathers what br_netfilter leaves to Linux.
+func (m *Member) except() {
+	m.Except = tidy(join(m.Call4.Why, m.Call4.Except, m.Call6.Why, m.Call6.Except))
 }
 
 // unseen says whether no frame of IP between the bridge's ports can be fast here, and gives the reasons.

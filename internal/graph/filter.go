@@ -36,6 +36,7 @@ type Filter struct {
 	mark      bool           // a rule changes the mark
 	routeMark bool           // and one before the route does
 	closed    bool           // no packet comes to its end
+	unbridged string         // what in the rules images do not have as bridged packets meet it; empty: nothing
 	left      []rules.SlowTraffic
 	at        map[string]bool
 }
@@ -58,6 +59,9 @@ func newFilter(rs *ruleset.Ruleset, key filterKey) *Filter {
 	for i := range f.Program.Lists {
 		for j := range f.Program.Lists[i] {
 			f.entry(&f.Program.Lists[i][j])
+			if f.unbridged == "" {
+				f.unbridged = unbridged(&f.Program.Lists[i][j])
+			}
 		}
 	}
 	f.closed = closed(f.Program.Lists[0])

@@ -32,6 +32,7 @@ func (p Port) text(b *strings.Builder, g *Graph) {
 	if p.Bridge != nil {
 		fmt.Fprintf(b, "├─ bridge %s\n", p.Bridge.Name)
 		p.Bridge.text(b, "frames")
+		p.Bridge.shown(b)
 		out = append(g.acrossBridge(p), out...)
 	}
 	for _, in := range p.Inputs {
@@ -59,6 +60,15 @@ func (p Path) text(b *strings.Builder, family string) {
 			fmt.Fprintf(b, "│  %s ··▶ Linux: %s\n", family, w)
 		} else {
 			fmt.Fprintf(b, "│                %s\n", w)
+		}
+	}
+}
+
+// shown says what frames pass that br_netfilter shows to rules and connection tracking.
+func (m *Member) shown(b *strings.Builder) {
+	for i, c := range []Call{m.Call4, m.Call6} {
+		if len(c.Nodes) > 0 && m.Fast() {
+			fmt.Fprintf(b, "│      ip%d ─▶ %s\n", 4+2*i, strings.Join(Path{Nodes: c.Nodes}.nodeNames(), " ─ "))
 		}
 	}
 }

@@ -62,11 +62,13 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(m.Why, "", "", "")
 		if m.Fast() {
 			add(m.Call4.Why, "ip4", "", m.Name)
+			add(m.Call4.Except, "ip4", "", m.Name)
 			add(m.Call6.Why, "ip6", "", m.Name)
+			add(m.Call6.Except, "ip6", "", m.Name)
 		}
 		face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
 		if len(attached) > 0 {
-			face.Graph = merge(face.Graph, m.Nodes)
+			face.Graph = merge(face.Graph, slices.Concat(m.Nodes, m.Call4.Nodes, m.Call6.Nodes))
 		}
 	}
 	for i := range p.Inputs {

@@ -243,7 +243,7 @@ var table = [Count]Info{
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
 	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
 	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters by VLAN (vlan_filtering): what is routed from and to it; all of its frames where this kernel's tables of VLANs cannot be read."},
-	BridgeNetfilter:         {"bridge-netfilter", Config, "br_netfilter (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge) shows bridged packets of this family to rules of IP that say something, or to connection tracking; or one in PPPoE."},
+	BridgeNetfilter:         {"bridge-netfilter", Config, "br_netfilter (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge) shows bridged packets of this family to rules of IP, or to connection tracking, that the fast path does not ask for them: at XDP, what only Linux evaluates, what means something else there; or one in PPPoE."},
 	BridgeUnreadable:        {"bridge-unreadable", Config, "The bridge's table of stations cannot be read by programs on this kernel; `shunt check` says why."},
 	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},
 	ForeignTC:               {"foreign-tc", Config, "Another tc or tcx program is attached; it is respected."},

@@ -65,6 +65,33 @@ const (
 // Hook is the hook that the entry's rule is at.
 func (e *Entry) Hook() ruleset.Hook { return e.place.hook }
 
+// Asks are the fields that decide whether packets satisfy the entry, or where a map leads them.
+func (e *Entry) Asks() (out []ruleset.Field) {
+	var lookup func(l ruleset.Lookup)
+	lookup = func(l ruleset.Lookup) {
+		out = append(out, l.Key...)
+		for _, member := range l.Of {
+			lookup(member)
+		}
+	}
+	for _, c := range e.When {
+		switch s := c.Of.(type) {
+		case ruleset.Test:
+			out = append(out, s.Field)
+		case ruleset.AnyTest:
+			for _, t := range s.Of {
+				out = append(out, t.Field)
+			}
+		case ruleset.Lookup:
+			lookup(s)
+		}
+	}
+	if e.Map != nil {
+		lookup(e.Map.Of)
+	}
+	return out
+}
+
 // BeforeRoute says whether the entry comes before the routing decision.
 func (e *Entry) BeforeRoute() bool { return !routed(e.place.hook) }
 

@@ -213,12 +213,14 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 	for _, hook := range port.Hooks {
 		c := bpfobj.Config{Port: uint32(port.Index), Watchdog: 1}
 		c.Cache4, c.Cache6 = flag(cacheable(net, model.IP4)), flag(cacheable(net, model.IP6))
-		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute)
+		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute) // until inputs say otherwise
 		var words wordSet
 		if port.Bridge != nil && port.Bridge.Fast() {
 			c.Bridge, c.BridgeVlans = bpfobj.BridgeFrames, flag(port.Bridge.VLANs)
 			words.bridge(port.Index)
-			c.Called4, c.Called6 = called(port.Bridge.Call4), called(port.Bridge.Call6)
+			c.In.Ifindex = uint32(port.Bridge.Index) // to rules that are shown what is bridged
+			c.Called4, c.Shown4, c.Track4 = called(port.Bridge.Call4, hook)
+			c.Called6, c.Shown6, c.Track6 = called(port.Bridge.Call6, hook)
 			words.called(c.Called4, called4)
 			words.called(c.Called6, called6)
 		}
@@ -266,24 +268,30 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 }
 
 // leadsOnto says whether what a port receives may be routed to a bridge whose port is entered at once. The port's own bridge is none: that would be out where it came in.
+// Nor is any where rules are asked for what the port's bridge forwards: with both the program is more than verifiers take.
 func leadsOnto(g *graph.Graph, port graph.Port) bool {
+	if m := port.Bridge; m != nil && (m.Call4.Asks || m.Call6.Asks) {
+		return false
+	}
 	if !slices.ContainsFunc(port.Inputs, func(in graph.Input) bool { return in.IP4.Fast() || in.IP6.Fast() }) {
 		return false
 	}
 	return slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Onto && (port.Bridge == nil || port.Bridge.Index != e.Index) })
 }
 
-// called says what a program does where br_netfilter looks at frames of a family.
-func called(c graph.Call) uint8 {
+// called says what a program does where br_netfilter looks at frames of a family: whether it asks the rules for them, and connection tracking.
+func called(c graph.Call, hook graph.Hook) (how, shown, track uint8) {
 	switch {
 	case c.By == "":
-		return 0
-	case len(c.Why) > 0:
-		return bpfobj.CalledSlow
-	case c.All:
-		return bpfobj.CalledAll
+		return 0, 0, 0
+	case len(c.Why) > 0, c.Asks && hook != graph.TC:
+		return bpfobj.CalledSlow, 0, 0
 	}
-	return bpfobj.CalledOption
+	how = bpfobj.CalledOption
+	if c.All {
+		how = bpfobj.CalledAll
+	}
+	return how, flag(c.Asks), flag(slices.ContainsFunc(c.Nodes, func(n graph.Node) bool { return n.Kind == graph.NodeTrack }))
 }
 
 // cacheable says whether a route lookup depends on nothing but what the route cache keys by: no policy rules but the kernel's own.

@@ -153,6 +153,30 @@ func TestBridgedPacketsThatAreShown(t *testing.T) {
 	}
 }
 
+// Rules and connections of bridged packets are asked at tc, with the bridge as their device; XDP leaves these frames to it. They rest on the words that routed ones do.
+func TestBridgedPacketsThatRulesAreAskedFor(t *testing.T) {
+	net, g := router()
+	g.Ports[0].Inputs, g.Ports[0].Hooks = nil, []graph.Hook{graph.XDP, graph.TC}
+	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}},
+		Call4: graph.Call{By: "sysctl", All: true, Asks: true, Nodes: []graph.Node{{Kind: graph.NodeTrack}}}, Call6: graph.Call{By: "option"}}
+	if leadsOnto(&graph.Graph{Egress: []graph.Egress{{Index: 8, Onto: true}}}, g.Ports[0]) {
+		t.Error("and the ports of other bridges are entered at once")
+	}
+	programs := Build(net, g).Ports[0].Programs
+	xdp, tc := programs[0].Config, programs[1].Config
+	if xdp.Called4 != bpfobj.CalledSlow || xdp.Shown4 != 0 || xdp.Track4 != 0 || xdp.Called6 != bpfobj.CalledOption {
+		t.Errorf("at XDP: %+v", xdp)
+	}
+	if tc.Called4 != bpfobj.CalledAll || tc.Shown4 != 1 || tc.Track4 != 1 || tc.Called6 != bpfobj.CalledOption || tc.Shown6 != 0 || tc.Track6 != 0 || tc.In.Ifindex != 9 {
+		t.Errorf("at tc: %+v", tc)
+	}
+	for _, want := range called4 {
+		if !slices.Contains(programs[1].Words, Word{Word: want}) {
+			t.Errorf("at tc the guard does not watch %v", want)
+		}
+	}
+}
+
 // What frames of a bridge may leave by is not what routes may lead to.
 func TestBridgePort(t *testing.T) {
 	net, g := router()

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * shown: a bridged packet that br_netfilter shows to the rules of IP and to connection tracking.
+ *
+ * Problem: with br_netfilter on, as wherever containers are, what is bridged meets prerouting, forward and postrouting as if it were routed.
+ * Mechanism: node/bridge.h has found the port that it leaves by and has checked its header; here is filled in what the nodes of rules and connections ask, and they
+ * are the same as for routed packets. To them the packet comes by the bridge and leaves by it.
+ * Invariant: what rules see differently of bridged packets than of routed ones is either made up for here, or such rules leave them to Linux (internal/graph,
+ * bridge_netfilter.go). A bridge takes nothing off the TTL, has no route, and knows no input device behind the bridge.
+ *
+ * At TC only, and not in the generic programs, which have no room for it on the stack.
+ */
+#ifndef SHUNT_NODE_SHOWN_H
+#define SHUNT_NODE_SHOWN_H
+
+#include "ip6.h"
+#include "rules.h"
+
+#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+
+/* Does the frame, of which it is known which port it leaves by, go on into the pipeline? */
+always_inline int is_shown(const struct packet *p)
+{
+	return (cfg.shown4 || cfg.shown6) && p->shown;
+}
+
+/* In the pipeline: is the packet a bridged one? Without a bridge's host nothing else gets there. */
+always_inline int bridged(const struct packet *p)
+{
+	return (cfg.shown4 || cfg.shown6) && (cfg.bridge == SHUNT_BRIDGE_FRAMES || p->shown);
+}
+
+#else
+
+always_inline int is_shown(const struct packet *p)
+{
+	return 0;
+}
+
+always_inline int bridged(const struct packet *p)
+{
+	return 0;
+}
+
+#endif
+
+/* Fragments are put together before rules see them, and extension headers are in front of what those ask for: both are Linux's. */
+always_inline int node_shown(struct packet *p)
+{
+	p->in = &cfg.in;
+	p->l3 = sizeof(struct eth);
+	if (p->is6) {
+		struct ip6 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		if (!ip6_plain(ip->nexthdr))
+			return SHUNT_R_IP6_EXTENSION;
+		p->l4_proto = ip->nexthdr;
+		p->tos = bpf_ntohl(ip->flow) >> 20;
+		__builtin_memcpy(p->fib->ipv6_src, ip->src, sizeof(ip->src));
+		__builtin_memcpy(p->fib->ipv6_dst, ip->dst, sizeof(ip->dst));
+	} else {
+		struct ip4 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		if (ip->frag & IP4_FRAG_MASK)
+			return SHUNT_R_FRAGMENT;
+		p->l4_proto = ip->proto;
+		p->tos = ip->tos;
+		__builtin_memcpy(&p->pair, &ip->src, sizeof(p->pair));
+	}
+	return NEXT;
+}
+
+/* Behind the route images take the TTL for one more than what rules see. There is none more than 255. */
+always_inline int rules_bridged(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+
+	if (!(frozen.rule_asks & 1 << SHUNT_V_TTL) || !w)
+		return NEXT;
+	if (w->value[SHUNT_V_TTL] >= 255)
+		return SHUNT_R_NETFILTER_RULE;
+	w->value[SHUNT_V_TTL]++;
+	return NEXT;
+}
+
+#endif
