@@ -39,10 +39,10 @@ func genBridge(_ *rand.Rand, c *Config) {
 		c.add("ip link set %s master br0", portName(p))
 		c.Top[p] = "br0"
 	}
-	if !chance(rng, 35) {
+	if chance(rng, 60) {
 		c.Commands = append(c.Commands, withoutBridgeNetfilter...)
-	} else {
-		c.Slow.Bridge = true
+	} else { // as kernels with br_netfilter do unasked
+		c.Slow.Shown = true
 	}
 	c.add("ip link set br0 up")
 	for range rng.IntN(4) {

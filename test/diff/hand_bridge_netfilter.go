@@ -29,7 +29,8 @@ func bridgeNetfilterTraps() []hand {
 	said := join(everybody(), chat(), padded(), onPorts(), asks())
 	on := bridge("", withBridgeNetfilter...)
 	alone := slices.Concat(on, []string{"sysctl net.ipv4.ip_forward=0", "sysctl net.ipv6.conf.all.forwarding=0"}) // routed packets rest on the same words
-	return []hand{
+	traps := slices.Concat(shownRules(), shownConnections())
+	return append(traps, []hand{
 		bare("frames", "headers are checked, and what lies behind a packet is cut off, even where no rule looks", shown, []string{"fast", "ip4-options", "ip4-header", "ip4-checksum", "ip6-header", "ip6-extension", "too-short"},
 			step(join(everybody(), across(byWire(join(eachEdit(v4, v6, lab.TTL(0), lab.TTL(1), lab.TTL(2), lab.BadIPChecksum(), lab.BadTransportChecksum()), options(v4), fragments(v4), shortMessages())))), on...),
 			step(join(said, types(), across(byWire(join(lengths(v4, v6), extensions(v6), runts(v4, v6), tags()[:60])))))),
@@ -49,7 +50,138 @@ func bridgeNetfilterTraps() []hand {
 		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast", "bridge-netfilter"}, step(join(said, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
 			step(join(said, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting")),
 			step(join(said, upAndDown()), "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "iptables-legacy -t raw -A PREROUTING -m physdev --physdev-in p1 -p icmp -j DROP")),
+	}...)
+}
+
+// bothFamilies excuses what br_netfilter shows to rules or connection tracking.
+var bothFamilies = Excuse{IP4: true, IP6: true, Bridged: onBridge.Bridged, Shown: true}
+
+// shownRules are rules that bridged packets meet.
+func shownRules() []hand {
+	between := func(edits ...lab.Edit) (out []Packet) {
+		for _, v6 := range []bool{false, true} {
+			for _, f := range []lab.Flow{stationA.flow(stationB, v6), stationC.flow(stationA2, v6)} {
+				out = append(out, in(map[bool]int{true: 0, false: 2}[f.SrcMAC.String() == stationA.mac().String()], lab.Edited(f.UDP("payload"), edits...), lab.Edited(f.TCP("S", 1, ""), edits...), lab.Edited(f.Echo(1, 1, "ping"), edits...))...)
+			}
+		}
+		return out
 	}
+	ttls := join(between(lab.TTL(0)), between(lab.TTL(1)), between(lab.TTL(2)), between(lab.TTL(63)), between(lab.TTL(64)), between(lab.TTL(65)), between(lab.TTL(254)), between(lab.TTL(255)))
+	said := join(everybody(), chat(), onPorts(), padded(), between())
+	on := bridge("", withBridgeNetfilter...)
+	rules := func(name, why string, reasons []string, steps ...handStep) hand {
+		return hand{name: "bridge shown to " + name, why: why, bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: reasons, steps: steps, loads: true}
+	}
+	table := func(lines ...string) string {
+		return nftFile(append([]string{"flush ruleset", "add table inet t"}, lines...)...)
+	}
+	chain := func(name, hook, priority string, lines ...string) (out []string) {
+		out = append(out, fmt.Sprintf("add chain inet t %s { type filter hook %s priority %s; }", name, hook, priority))
+		for _, l := range lines {
+			out = append(out, fmt.Sprintf("add rule inet t %s %s", name, l))
+		}
+		return out
+	}
+	fast := []string{"fast", "rule-drop"}
+	return []hand{
+		rules("rules", "at each hook packets come by the bridge and leave by it, not by its ports", fast,
+			step(said, slices.Concat(on, []string{table(chain("a", "prerouting", "-300", "iifname br0 counter", "iifname p0 counter drop", "oifname br0 counter drop", "udp dport 53 counter drop")...)})...),
+			step(said, table(chain("a", "forward", "0", "iifname br0 oifname br0 counter", "iifname p0 counter drop", "oifname p1 counter drop", "iifname != br0 counter", "iif br0 tcp dport 53 counter drop", "ip saddr 10.0.0.16 udp dport 2000 counter accept", "counter")...)),
+			step(said, table(chain("a", "postrouting", "0", "oifname br0 counter", "oifname p1 counter drop", "udp dport 53 counter drop", "meta length > 60 counter")...)),
+			step(said, table(slices.Concat(chain("a", "prerouting", "-150", "ether saddr "+stationA.mac().String()+" counter", "meta pkttype host counter", "meta pkttype != host counter drop"),
+				chain("b", "forward", "10", "tcp dport 53 counter drop", "icmp type echo-request counter", "icmpv6 type echo-request counter drop", "tcp flags syn counter"), chain("c", "postrouting", "10", "counter"))...))),
+		rules("rules by ttl", "no bridge takes anything off it", []string{"fast", "rule-drop", "netfilter-rule"}, step(join(everybody(), ttls), slices.Concat(on, []string{table(slices.Concat(chain("a", "prerouting", "0", "ip ttl 64 counter", "ip ttl 1 counter"),
+			chain("b", "forward", "0", "ip ttl 64 counter", "ip ttl 63 counter drop", "ip ttl 0 counter drop", "ip ttl 1 counter", "ip ttl >= 254 counter", "ip ttl 255 counter drop", "ip6 hoplimit 65 counter drop"), chain("c", "postrouting", "0", "ip ttl 2 counter drop", "ip6 nexthdr { tcp, udp } ip6 hoplimit { 1, 254 } counter drop"))...)})...)),
+		rules("rules that mark", "a mark is on the packet when it leaves", []string{"fast"}, step(said, slices.Concat(on, []string{table(slices.Concat(chain("a", "prerouting", "0", "udp dport 2000 meta mark set 7"), chain("b", "forward", "0", "meta mark 7 counter"))...), "drop-mark 1 7"})...)),
+		rules("what only Linux asks", "by name", []string{"bridge-netfilter", "netfilter-rule"},
+			step(said, slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 53 limit rate 1/hour counter drop", "ip dscp set af11")...)})...),
+			step(said, table(chain("a", "postrouting", "0", "meta nfproto ipv4 iifname br0 counter drop", "meta nfproto ipv4 iif 1 counter drop", "meta nfproto ipv4 meta iiftype ether counter drop")...)),
+			step(said, table(chain("a", "forward", "0", "fib daddr type local counter drop")...), "ip address add 10.0.0.32/24 dev br0"),
+			step(said, table(chain("a", "forward", "0", "udp dport 53 limit rate 1/hour counter drop", "counter")...)),
+			step(said, "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "ip6tables-legacy -A FORWARD -m physdev --physdev-out p0 --physdev-is-bridged -p udp -j DROP")),
+		rules("rules that change", "while shunt's process is stopped", []string{"fast", "stale"}, step(said, slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 5353 counter drop")...)})...),
+			frozen(said, "nft add rule inet t a udp dport 53 counter drop"), step(said), frozen(said, "nft insert rule inet t a tcp dport 53 counter drop"), step(said, "nft flush ruleset"), step(said, "iptables-legacy -P FORWARD ACCEPT", "iptables-legacy -A FORWARD -i br0 -o br0 -p udp --dport 53 -j DROP"),
+			frozen(said, "iptables-legacy -I FORWARD -o br0 -p tcp --dport 53 -j DROP"), step(said)),
+		{name: "bridge shown to rules, offloads", why: "what is still to be cut meets rules whole", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fast"},
+			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), slices.Concat(on, []string{table(chain("a", "forward", "0", "iifname br0 counter", "meta length > 1500 counter")...)})...)}},
+		{name: "bridge shown to rules, fragments", why: "they are put together where connections are tracked, and rules see them otherwise", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fragment"},
+			steps: []handStep{step(join(everybody(), across(byWire(fragments(flowOf(0, h0, h1))))), slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 2000 counter drop", "counter")...)})...)}},
+	}
+}
+
+// dockerRules are those of a container host, as Docker writes them for one network, with a published port.
+var dockerRules = []string{"iptables -P FORWARD DROP", "iptables -N DOCKER", "iptables -N DOCKER-FORWARD", "iptables -N DOCKER-BRIDGE", "iptables -N DOCKER-CT", "iptables -N DOCKER-ISOLATION-STAGE-1", "iptables -N DOCKER-ISOLATION-STAGE-2", "iptables -N DOCKER-USER",
+	"iptables -A FORWARD -j DOCKER-USER", "iptables -A FORWARD -j DOCKER-FORWARD", "iptables -A DOCKER ! -i br0 -o br0 -j DROP", "iptables -I DOCKER -d 10.0.0.32/32 ! -i br0 -o br0 -p tcp -m tcp --dport 80 -j ACCEPT",
+	"iptables -A DOCKER-BRIDGE -o br0 -j DOCKER", "iptables -A DOCKER-CT -o br0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "iptables -A DOCKER-FORWARD -j DOCKER-CT", "iptables -A DOCKER-FORWARD -j DOCKER-ISOLATION-STAGE-1",
+	"iptables -A DOCKER-FORWARD -j DOCKER-BRIDGE", "iptables -A DOCKER-FORWARD -i br0 -j ACCEPT", "iptables -A DOCKER-ISOLATION-STAGE-1 -i br0 ! -o br0 -j DOCKER-ISOLATION-STAGE-2", "iptables -A DOCKER-ISOLATION-STAGE-2 -o br0 -j DROP", "iptables -A DOCKER-USER -j RETURN",
+	"iptables -t nat -N DOCKER", "iptables -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "iptables -t nat -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER", "iptables -t nat -A POSTROUTING -s 10.0.0.0/24 ! -o br0 -j MASQUERADE",
+	"iptables -t nat -A DOCKER ! -i br0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.32:80", "iptables -t raw -A PREROUTING -d 10.0.0.32/32 ! -i br0 -j DROP"}
+
+// shownConnections are connections between stations, tracked by what a bridge shows.
+func shownConnections() (out []hand) {
+	const one = "nft table inet t { chain f { type filter hook forward priority 0; policy drop; ct state established,related counter accept; ct state invalid counter drop; iifname br0 oifname br0 counter accept; counter; }; }"
+	const nat = "nft table inet n { chain p { type nat hook prerouting priority dstnat; tcp dport 8080 redirect to :80; }; chain n { type nat hook postrouting priority srcnat; oifname != br0 ip saddr 10.0.0.0/24 masquerade; }; }"
+	for _, v6 := range []bool{false, true} {
+		c := talk{stationA.addr(v6).String(), stationB.addr(v6).String(), 1000}
+		family := map[bool]string{false: "", true: " of IPv6"}[v6]
+		for _, by := range []struct {
+			name  string
+			rules []string
+		}{{"one rule", []string{one, nat}}, {"Docker's rules", dockerRules}} {
+			if v6 && by.name != "one rule" {
+				continue
+			}
+			out = append(out, hand{name: "bridge shown connection" + family + " by " + by.name, why: "what is established between containers is fast, the rest is Linux's", bare: true, slow: bothFamilies, hooks: []string{"tc"}, loads: true,
+				reasons: []string{"fast", "conntrack-new", "conntrack-flags", "conntrack-window", "conntrack-checksum", "conntrack-state"}, steps: onOneBridge(c, slices.Concat(bridge("", withBridgeNetfilter...), by.rules))})
+		}
+	}
+	c := talk{stationA.addr(false).String(), stationB.addr(false).String(), 1000}
+	frozenSteps := acrossBridge(append(c.begins(slices.Concat(bridge("", withBridgeNetfilter...), []string{one})...), step(c.data(10, 141, 501)), frozen(c.data(10, 151, 501), "nft insert rule inet t f tcp dport 80 counter drop"), step(c.data(5, 151, 501)), atOnce(c.data(5, 151, 501), "nft flush ruleset")))
+	frozenSteps[0].packets = join(everybody(), frozenSteps[0].packets)
+	out = append(out, hand{name: "bridge shown connection frozen", why: "a rule that comes while shunt's process is stopped is met by the next packet of the connection", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fast", "stale"}, loads: true, steps: frozenSteps})
+	ask, answer := stationA.flow(stationB, false), stationC.flow(stationA, false)
+	ask.DstPort, answer.SrcPort, answer.DstPort = 80, 80, 1000
+	dnat := slices.Concat(bridge("", withBridgeNetfilter...), []string{"ip address add 10.0.0.1/24 dev br0", fmt.Sprintf("ip neighbour replace %s lladdr %s dev br0 nud permanent", stationC.addr(false), stationC.mac()), one,
+		"nft table ip n { chain p { type nat hook prerouting priority dstnat; udp dport 80 dnat to " + stationC.addr(false).String() + "; }; }"})
+	asked, answered := byWire(in(0, ask.UDP("which"), ask.UDP("of you"))), byWire(in(2, answer.UDP("me"), answer.UDP("me")))
+	return append(out, hand{name: "bridge shown connection translated", why: "what is translated is Linux's, which finds another station for it", bare: true, slow: bothFamilies, hooks: []string{"tc"}, loads: true, reasons: []string{"conntrack-new", "conntrack-nat"},
+		steps: []handStep{step(join(everybody(), asked), dnat...), step(answered), step(asked), step(answered), step(asked)}})
+}
+
+// onOneBridge is a connection between two stations from its beginning to its end, and some datagrams.
+func onOneBridge(c talk, commands []string) []handStep {
+	steps := append(c.begins(commands...), step(c.data(10, 141, 501)), step(c.says(true, "PA", 501, 151, strings.Repeat("y", 1400))),
+		step(c.data(3, 151, 1901, lab.L4(16, 0x12, 0x34))), step(c.says(false, "PA", 151, 1901, "odd")), step(c.says(false, "PA", 154, 1901, strings.Repeat("z", 511))),
+		step(c.says(false, "FA", 665, 1901, "")), step(c.says(true, "FA", 1901, 666, "")), step(c.data(5, 666, 1902)), step(c.says(true, "R", 1902, 0, "")), step(c.data(5, 671, 1902)))
+	steps = acrossBridge(steps)
+	steps[0].packets = join(everybody(), steps[0].packets)
+	ask, answer := flowBetween(stationA, stationB), flowBetween(stationB, stationA)
+	for range 3 { // both directions, and assured
+		steps = append(steps, step(ask), step(answer))
+	}
+	return append(steps, step(join(chat(), onPorts())))
+}
+
+// flowBetween are datagrams of one flow.
+func flowBetween(from, to station) (out []Packet) {
+	for _, v6 := range []bool{false, true} {
+		f := from.flow(to, v6)
+		f.SrcPort, f.DstPort = 4000, 4000
+		out = append(out, in(from.port, f.UDP("one"), f.UDP("two"))...)
+	}
+	return out
+}
+
+// acrossBridge has a conversation between p0 and p1 held by the stations there.
+func acrossBridge(steps []handStep) []handStep {
+	for i := range steps {
+		steps[i].packets = slices.Clone(steps[i].packets)
+		for j := range steps[i].packets {
+			p := &steps[i].packets[j]
+			p.Frame = slices.Concat(hostMAC(1-p.Port, 0), hostMAC(p.Port, 0), p.Frame[12:])
+		}
+	}
+	return steps
 }
 
 // overBridge is a connection from a station to the host at p3, as container hosts have them: its rules and its tracking see what a bridge has shown to prerouting.

@@ -43,6 +43,51 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 	}, nil
 }
 
+// rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: at tc, and none that bridged
+// packets meet otherwise than routed ones.
+func (r *run) rulesAllowBridged() (func(p Packet) bool, error) {
+	if !r.c.Slow.Rules || !r.c.Slow.Shown {
+		return func(Packet) bool { return true }, nil
+	}
+	rs, err := r.linux.filters()
+	if err != nil {
+		return nil, err
+	}
+	br0, err := r.linux.dut.Netlink().LinkByName("br0")
+	if err != nil || r.c.Hook == "xdp" || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
+		return func(Packet) bool { return false }, nil
+	}
+	in, port := rules.NewInterpreter(rs), &lab.Port{Name: "br0", Index: br0.Attrs().Index}
+	return func(p Packet) bool {
+		return whole(p) && in.Run(rulePacket(p, port, port)).Outcome == rules.Accepted
+	}, nil
+}
+
+// metOtherwise says whether rules ask or do what is of another meaning to bridged packets, or belong to devices.
+func metOtherwise(rs *ruleset.Ruleset) bool {
+	late := slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool { return c.Base != nil && c.Base.Hook == ruleset.Postrouting })
+	})
+	other := func(f ruleset.Field) bool {
+		switch f {
+		case ruleset.TTL, ruleset.SrcAddrType, ruleset.DstAddrType, ruleset.PhysIn, ruleset.PhysOut, ruleset.PhysFlags:
+			return true
+		case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
+			return late // which have none there
+		}
+		return false
+	}
+	step := func(s ruleset.Step) bool {
+		set, ok := s.(ruleset.SetField)
+		return ok && set.Field != ruleset.Mark || slices.ContainsFunc(asked(s), other)
+	}
+	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return t.Family == ruleset.Netdev || slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
+			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool { return slices.ContainsFunc(r.Steps, step) })
+		})
+	})
+}
+
 // idleStages are the sides of the route, by family, where no rule can do anything to a packet: the fast path passes them by, and counts nothing for the policies there
 // (docs/deviations.md).
 type idleStages map[idleStage]bool

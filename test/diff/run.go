@@ -274,7 +274,11 @@ func (r *run) judge(n int, s *Step, out *[2]output, l learned) error {
 		return err
 	}
 	e := r.c.Slow.expect(s.Packets, &out[0], r.known, l, allowed)
-	e.expectBridged(&r.c.Slow, s.Packets, &out[0], l)
+	bridged, err := r.rulesAllowBridged()
+	if err != nil {
+		return err
+	}
+	e.expectBridged(&r.c.Slow, s.Packets, &out[0], l, bridged)
 	for i := range Ports {
 		for _, f := range out[0][i] {
 			if len(f) >= 6 {
