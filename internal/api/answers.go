@@ -35,7 +35,7 @@ type Interface struct {
 	Up      bool               `json:"up"`
 	Hook    string             `json:"hook"`    // "xdp", "tc", "xdp+tc", or "none"
 	Mode    string             `json:"mode"`    // "native" (XDP), "tcx" or "clsact" (TC); joined by "+"; "" without a hook
-	Tier    string             `json:"tier"`    // "specialised" or "generic", of the program that runs; joined by "+"; "" without one
+	Tier    string             `json:"tier"`    // "specialised" or "generic", of the program that runs, or "awaited"; joined by "+"; "" without one
 	State   string             `json:"state"`   // StateFast …
 	IP4     string             `json:"ip4"`     // the same for one family
 	IP6     string             `json:"ip6"`     //
@@ -96,6 +96,7 @@ type Sync struct {
 	LastChangeMS float64    `json:"last_change_ms"` // from the first event of the last change to its effect
 	LastChange   *time.Time `json:"last_change,omitempty"`
 	WatchdogMS   int64      `json:"watchdog_ms"`
+	Awaited      int        `json:"awaited"` // hooks whose first program is being made, where everything goes to Linux until then
 }
 
 // Namespace is one network namespace that the daemon serves.

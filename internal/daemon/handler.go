@@ -90,7 +90,7 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 			out.Faults = append(out.Faults, f.Part+": "+f.Err)
 		}
 		out.Sync = m.recorder.Sync(s)
-		out.Sync.WatchdogMS = d.Watchdog.Milliseconds()
+		out.Sync.WatchdogMS, out.Sync.Awaited = d.Watchdog.Milliseconds(), data.Awaited()
 		out.Interfaces, err = observe.Interfaces(s, data)
 		return err
 	})

@@ -23,7 +23,9 @@ type attachment struct {
 	key    programKey
 	counters
 	generic bool           // prog is the generic one, which is not the attachment's own
-	refused programKey     // the configuration for which no program could be made, so that the generic one stays
+	refused programKey     // the configuration for which no program could be made behind the loop, so that what is there stays
+	awaited programKey     // while prog is nil: the configuration for which a first program is made behind the loop
+	since   time.Time      // when it began to wait for such a program
 	id      ebpf.ProgramID // of what the kernel runs at the hook: the stub, or for tcx the program; 0 until asked for
 
 	kept      []kept    // what ran before, newest last
@@ -121,7 +123,7 @@ func (a *attachment) swap(prog *ebpf.Program, key programKey) error {
 		return err
 	}
 	a.leaveProgram()
-	a.prog, a.key, a.generic = prog, key, false
+	a.prog, a.key, a.generic, a.awaited = prog, key, false, programKey{}
 	return nil
 }
 
@@ -133,7 +135,7 @@ func (a *attachment) join(prog *ebpf.Program, key programKey) error {
 		}
 		a.leaveProgram()
 	}
-	a.prog, a.key, a.generic = prog, key, true
+	a.prog, a.key, a.generic, a.awaited = prog, key, true, programKey{}
 	return nil
 }
 
@@ -160,6 +162,7 @@ func (a *attachment) replace(prog *ebpf.Program) error {
 
 // empty makes everything go to Linux: the stub finds its slot empty, the tcx link gets the program that passes everything.
 func (a *attachment) empty(pass *ebpf.Program) error {
+	a.awaited = programKey{}
 	if a.prog == nil {
 		return nil
 	}

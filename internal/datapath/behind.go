@@ -21,8 +21,8 @@ import (
 	"github.com/shuntnet/shunt/internal/synth"
 )
 
-// behind is the work that no change waits for: loading the generic programs, specialising for ports that run in the generic tier, and waiting
-// for packets to be through. One goroutine does it at a time, on a thread of low priority; what it found is taken in by Tend, on the
+// behind is the work that no change waits for: loading the generic programs, specialising for ports that run in the generic tier or are new and cannot, and
+// waiting for packets to be through. One goroutine does it at a time, on a thread of low priority; what it found is taken in by Tend, on the
 // data path's own thread.
 type behind struct {
 	wake  func() // makes the loop call Tend
@@ -38,6 +38,8 @@ const (
 	// settled is how long nothing may have changed before programs are specialised: changes come in crowds, and each would make the work for the
 	// one before it useless.
 	settled = 40 * time.Millisecond
+	// patience is how long a port waits for that at most: where containers come and go all the time there is no such moment.
+	patience = time.Second
 	// aside is the nice value of work behind the loop. Not the lowest: the Go runtime stops the world now and then, and has to wait for this thread too.
 	aside = 10
 )
@@ -113,10 +115,11 @@ func (d *Datapath) Tend() time.Duration {
 		})
 		return never
 	}
-	if !d.waiting() {
+	first := d.waiting()
+	if first == nil {
 		return never
 	}
-	if wait := settled - time.Since(d.unsettled); wait > 0 {
+	if wait := min(settled-time.Since(d.unsettled), patience-time.Since(first.since)); wait > 0 {
 		return wait
 	}
 	jobs, turn := d.lasting(), d.behind.turns.Load()
@@ -141,40 +144,83 @@ func (d *Datapath) missing() (graph.Hook, bool) {
 	return "", false
 }
 
-// waiting says whether the generic program serves a port that could have its own.
-func (d *Datapath) waiting() bool {
+// waiting is the port that has waited longest for a program of its own that is to be made behind the loop; nil if none does.
+func (d *Datapath) waiting() (first *attachment) {
 	for _, a := range d.ports {
-		if a.waiting() && d.tier != Generic {
-			return true
+		if a.waiting() && d.tier != Generic && (first == nil || a.since.Before(first.since)) {
+			first = a
 		}
 	}
-	return false
+	return first
 }
 
-func (a *attachment) waiting() bool { return a.generic && a.refused != a.key }
+// waits notes that a job leaves its port waiting.
+func (d *Datapath) waits(a *attachment, j *job) {
+	if j.number == 0 && !j.later {
+		return
+	}
+	d.unsettled = time.Now()
+	if !a.waiting() {
+		a.since = d.unsettled
+	}
+}
+
+func (a *attachment) waiting() bool { return a.awaits() || a.generic && a.refused != a.key }
+
+// awaits says whether everything goes to Linux until the port's first program is there.
+func (a *attachment) awaits() bool { return a.awaited.loaded && a.refused != a.awaited }
+
+// Awaited is the number of hooks where everything goes to Linux until their first program is there.
+func (d *Datapath) Awaited() (n int) {
+	for _, a := range d.ports {
+		if a.awaits() {
+			n++
+		}
+	}
+	return n
+}
+
+// later says whether a new port's program may be made behind the loop, since nobody had anything of it yet: other work of the machine, such as starting the
+// container that the port is for, goes first. The first plan has its programs when it is in force.
+func (d *Datapath) later() bool { return d.begun && d.tier == "" }
 
 // Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way.
 func (d *Datapath) Settled() bool {
 	d.behind.mu.Lock()
 	defer d.behind.mu.Unlock()
-	return !d.behind.busy && len(d.behind.found) == 0 && !d.waiting()
+	return !d.behind.busy && len(d.behind.found) == 0 && d.waiting() == nil
 }
 
-// lasting are the programs to be made for ports that the generic one serves.
+// lasting are the programs to be made for ports that wait for one, the longest first.
 func (d *Datapath) lasting() (jobs []*job) {
 	for key, a := range d.ports {
 		if !a.waiting() {
 			continue
 		}
+		want := a.key
+		if a.awaits() {
+			want = a.awaited
+		}
 		stats, err := a.stats.Clone()
 		if err != nil {
-			a.refused = a.key
-			d.log.Warn("a port stays with the generic program", "ifindex", key.index, "hook", key.hook, "err", err)
+			d.refuse(key, a, want, err)
 			continue
 		}
-		jobs = append(jobs, &job{key: key, want: a.key, counters: counters{stats: stats}, port: a})
+		jobs = append(jobs, &job{key: key, want: want, counters: counters{stats: stats}, port: a})
 	}
+	slices.SortFunc(jobs, func(a, b *job) int { return a.port.since.Compare(b.port.since) })
 	return jobs
+}
+
+// refuse notes that there is no program for what a port wants. One that runs the generic program stays with that; one that has none is tried once more in the
+// next round, which tells what happened.
+func (d *Datapath) refuse(key hookKey, a *attachment, want programKey, err error) {
+	a.refused = want
+	what := "a port stays with the generic program"
+	if !a.generic {
+		what = "a new port waits for the next round"
+	}
+	d.log.Warn(what, "ifindex", key.index, "hook", key.hook, "err", err)
 }
 
 // specialised puts a program in place that was made for a port, if it is still what is wanted; if not, it may be wanted again.
@@ -184,13 +230,11 @@ func (d *Datapath) specialised(j *job) {
 	switch {
 	case j.prog == nil && j.err == nil: // not begun: something else had changed
 	case j.err != nil:
-		a.refused = j.want
-		d.log.Warn("a port stays with the generic program", "ifindex", j.key.index, "hook", j.key.hook, "err", j.err)
-	case d.ports[j.key] == a && a.generic && a.key == j.want:
+		d.refuse(j.key, a, j.want, j.err)
+	case d.ports[j.key] == a && (a.generic && a.key == j.want || a.awaits() && a.awaited == j.want):
 		if j.err = a.swap(j.prog, j.want); j.err != nil {
 			j.prog.Close()
-			a.refused = j.want
-			d.log.Warn("a port stays with the generic program", "ifindex", j.key.index, "hook", j.key.hook, "err", j.err)
+			d.refuse(j.key, a, j.want, j.err)
 		}
 	case d.ports[j.key] == a && a.key != j.want:
 		a.keep(j.prog, j.want)

@@ -52,7 +52,8 @@ type Datapath struct {
 	tier            Tier
 	generic         *generic
 	behind          behind
-	unsettled       time.Time // when a port last changed to another configuration in the generic tier
+	unsettled       time.Time // when a port last began to wait for a program that is made behind the loop
+	begun           bool      // a plan has been in force
 }
 
 type hookKey struct {
@@ -143,7 +144,7 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	wanted := map[hookKey]bool{}
 	for _, j := range jobs {
 		err := j.err
-		if err == nil && j.prog != nil {
+		if err == nil && (j.prog != nil || j.later) {
 			d.changed = true
 			err = d.install(j)
 		}
@@ -165,6 +166,7 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 		return failures, d.stop(err)
 	}
 	d.commit(s)
+	d.begun = true
 	return failures, nil
 }
 
@@ -201,6 +203,7 @@ type job struct {
 	counters               // the attachment's, or new ones; without them what runs is what is wanted
 	prog     *ebpf.Program // to be put in place, once loaded
 	number   uint64        // of the configuration, where prog is the generic program
+	later    bool          // prog is made behind the loop, and everything goes to Linux until then
 	port     *attachment   // for work behind the loop: what it is done for
 	err      error
 }
@@ -224,9 +227,10 @@ func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
 			if j.err = d.resolve(&j.want.config, p.Words, s); j.err != nil {
 				continue
 			}
-			if a := d.ports[j.key]; a == nil {
+			a := d.ports[j.key]
+			if a == nil {
 				j.counters, j.err = d.newCounters()
-			} else if j.want.linear = a.linear; a.key != j.want {
+			} else if j.want.linear = a.linear; a.key != j.want && !(a.awaits() && a.awaited == j.want) {
 				j.counters, j.prog = a.counters, a.take(j.want)
 				if a.prog != nil {
 					d.store(offStale, 1)
@@ -237,6 +241,7 @@ func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
 				if j.prog == nil && d.tier != Specialised {
 					d.generic.offer(j)
 				}
+				j.later = j.prog == nil && d.later() && (a == nil || a.awaits())
 			}
 		}
 	}
@@ -255,7 +260,7 @@ func (d *Datapath) load(jobs []*job) {
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, j := range jobs {
-		if j.stats == nil || j.prog != nil || j.err != nil {
+		if j.stats == nil || j.prog != nil || j.later || j.err != nil {
 			continue
 		}
 		wg.Add(1)
@@ -272,7 +277,6 @@ func (d *Datapath) load(jobs []*job) {
 func (d *Datapath) install(j *job) error {
 	if j.number != 0 {
 		d.generic.point(j.key, j.number)
-		d.unsettled = time.Now()
 	}
 	a := d.ports[j.key]
 	if a == nil {
@@ -284,15 +288,23 @@ func (d *Datapath) install(j *job) error {
 		}
 		a.counters = j.counters
 		d.ports[j.key] = a
-		if a.slot == nil {
+		if j.later {
+			j.want.linear = a.linear
+			a.emptied = time.Now()
+		} else if a.slot == nil {
+			d.waits(a, j)
 			a.prog, a.key, a.generic = j.prog, j.want, j.number != 0
 			return nil
-		}
-		if a.linear {
+		} else if a.linear {
 			if err := d.reloadLinear(j); err != nil {
 				return err
 			}
 		}
+	}
+	d.waits(a, j)
+	if j.later {
+		a.awaited = j.want
+		return nil
 	}
 	put := a.swap
 	if j.number != 0 {
@@ -326,7 +338,11 @@ func (d *Datapath) attach(j *job) (*attachment, error) {
 	case j.key.hook == graph.XDP:
 		return d.attachStub(j.key.index)
 	case d.features.TCX:
-		return d.attachTCX(j.key.index, j.prog)
+		prog := j.prog
+		if j.later {
+			prog = d.objects.pass
+		}
+		return d.attachTCX(j.key.index, prog)
 	}
 	return d.attachClsact(j.key.index)
 }
@@ -402,7 +418,11 @@ func (d *Datapath) NoGeneric() string {
 // Tier says which sort of program runs at a hook, "" if none does.
 func (d *Datapath) Tier(index int, hook graph.Hook) Tier {
 	switch a := d.ports[hookKey{index, hook}]; {
-	case a == nil || a.prog == nil:
+	case a == nil:
+		return ""
+	case a.awaits():
+		return Awaited
+	case a.prog == nil:
 		return ""
 	case a.generic:
 		return Generic

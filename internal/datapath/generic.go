@@ -21,6 +21,7 @@ type Tier string
 const (
 	Specialised Tier = "specialised" // made for the port's configuration
 	Generic     Tier = "generic"     // serves every port and finds the configuration in a map
+	Awaited     Tier = "awaited"     // none yet: the first is made behind the loop, and everything goes to Linux
 )
 
 // generic is the tier in which a change of structure needs no load: programs compiled from the same nodes, loaded once, that find a port's

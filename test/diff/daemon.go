@@ -49,6 +49,7 @@ type status struct {
 	} `json:"interfaces"`
 	Sync struct {
 		Events, Resyncs, Rounds uint64
+		Awaited                 int
 	} `json:"sync"`
 	Faults []string `json:"faults"`
 }
@@ -129,7 +130,7 @@ func (d *daemon) settle(bound time.Duration) (status, error) {
 	for deadline := time.Now().Add(patience); err == nil; {
 		time.Sleep(bound / 4)
 		var now status
-		if now, err = d.status(); err == nil && now.Sync == last.Sync {
+		if now, err = d.status(); err == nil && now.Sync == last.Sync && now.Sync.Awaited == 0 {
 			return now, nil
 		}
 		if time.Now().After(deadline) {
