@@ -26,6 +26,7 @@ type attachment struct {
 	refused programKey     // the configuration for which no program could be made behind the loop, so that what is there stays
 	awaited programKey     // while prog is nil: the configuration for which a first program is made behind the loop
 	since   time.Time      // when it began to wait for such a program
+	fresh   bool           // it has not had a program of its own yet
 	id      ebpf.ProgramID // of what the kernel runs at the hook: the stub, or for tcx the program; 0 until asked for
 
 	kept      []kept    // what ran before, newest last
@@ -123,7 +124,7 @@ func (a *attachment) swap(prog *ebpf.Program, key programKey) error {
 		return err
 	}
 	a.leaveProgram()
-	a.prog, a.key, a.generic, a.awaited = prog, key, false, programKey{}
+	a.prog, a.key, a.generic, a.awaited, a.fresh = prog, key, false, programKey{}, false
 	return nil
 }
 

@@ -38,7 +38,9 @@ const (
 	// settled is how long nothing may have changed before programs are specialised: changes come in crowds, and each would make the work for the
 	// one before it useless.
 	settled = 40 * time.Millisecond
-	// patience is how long a port waits for that at most: where containers come and go all the time there is no such moment.
+	// calm is the same for new ports: what they are for, such as a container, is most likely being started, and needs the CPU more.
+	calm = 500 * time.Millisecond
+	// patience is how long a port waits for either at most: where containers come and go all the time there is no such moment.
 	patience = time.Second
 	// aside is the nice value of work behind the loop. Not the lowest: the Go runtime stops the world now and then, and has to wait for this thread too.
 	aside = 10
@@ -115,14 +117,11 @@ func (d *Datapath) Tend() time.Duration {
 		})
 		return never
 	}
-	first := d.waiting()
-	if first == nil {
-		return never
-	}
-	if wait := min(settled-time.Since(d.unsettled), patience-time.Since(first.since)); wait > 0 {
+	jobs, wait := d.lasting()
+	if len(jobs) == 0 {
 		return wait
 	}
-	jobs, turn := d.lasting(), d.behind.turns.Load()
+	turn := d.behind.turns.Load()
 	d.behind.start(func() {
 		for _, j := range jobs {
 			if d.behind.turns.Load() == turn {
@@ -144,14 +143,23 @@ func (d *Datapath) missing() (graph.Hook, bool) {
 	return "", false
 }
 
-// waiting is the port that has waited longest for a program of its own that is to be made behind the loop; nil if none does.
-func (d *Datapath) waiting() (first *attachment) {
+// waiting says whether a port could have a program of its own that is to be made behind the loop.
+func (d *Datapath) waiting() bool {
 	for _, a := range d.ports {
-		if a.waiting() && d.tier != Generic && (first == nil || a.since.Before(first.since)) {
-			first = a
+		if a.waiting() && d.tier != Generic {
+			return true
 		}
 	}
-	return first
+	return false
+}
+
+// ripe says how long a port that waits is to wait yet.
+func (d *Datapath) ripe(a *attachment) time.Duration {
+	quiet := settled
+	if a.fresh {
+		quiet = calm
+	}
+	return min(quiet-time.Since(d.unsettled), patience-time.Since(a.since))
 }
 
 // waits notes that a job leaves its port waiting.
@@ -188,13 +196,18 @@ func (d *Datapath) later() bool { return d.begun && d.tier == "" }
 func (d *Datapath) Settled() bool {
 	d.behind.mu.Lock()
 	defer d.behind.mu.Unlock()
-	return !d.behind.busy && len(d.behind.found) == 0 && d.waiting() == nil
+	return !d.behind.busy && len(d.behind.found) == 0 && !d.waiting()
 }
 
-// lasting are the programs to be made for ports that wait for one, the longest first.
-func (d *Datapath) lasting() (jobs []*job) {
+// lasting are the programs to be made for ports that wait for one and need not wait longer, those first that have waited longest; or how long to wait for the first.
+func (d *Datapath) lasting() (jobs []*job, wait time.Duration) {
+	wait = never
 	for key, a := range d.ports {
-		if !a.waiting() {
+		if !a.waiting() || d.tier == Generic {
+			continue
+		}
+		if yet := d.ripe(a); yet > 0 {
+			wait = min(wait, yet)
 			continue
 		}
 		want := a.key
@@ -209,7 +222,7 @@ func (d *Datapath) lasting() (jobs []*job) {
 		jobs = append(jobs, &job{key: key, want: want, counters: counters{stats: stats}, port: a})
 	}
 	slices.SortFunc(jobs, func(a, b *job) int { return a.port.since.Compare(b.port.since) })
-	return jobs
+	return jobs, wait
 }
 
 // refuse notes that there is no program for what a port wants. One that runs the generic program stays with that; one that has none is tried once more in the

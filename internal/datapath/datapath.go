@@ -286,7 +286,7 @@ func (d *Datapath) install(j *job) error {
 			d.generic.leave(j.key, j.counters)
 			return err
 		}
-		a.counters = j.counters
+		a.counters, a.fresh = j.counters, j.number != 0 || j.later
 		d.ports[j.key] = a
 		if j.later {
 			j.want.linear = a.linear
