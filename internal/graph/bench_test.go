@@ -29,6 +29,25 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
+// The same where they are the ports of a bridge, as on a host of very many containers.
+func BenchmarkBuildBridge(b *testing.B) {
+	for _, count := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("%d-ports", count), func(b *testing.B) {
+			net, pol := router()
+			var names []string
+			for i := range count {
+				l := card(100+i, fmt.Sprintf("veth%d", i))
+				asVeth(&l)
+				net.Links, names = append(net.Links, l), append(names, l.Name)
+			}
+			inBridge(names...)(net, &pol)
+			for b.Loop() {
+				Build(net, pol)
+			}
+		})
+	}
+}
+
 // manyRules is a network whose forward chain drops single sources, as a blacklist does, behind a jump to a chain with one more rule if extra.
 func manyRules(count int, extra bool) *model.Network {
 	net, _ := router()

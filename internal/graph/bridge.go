@@ -189,28 +189,42 @@ func (b *builder) across() map[Attachment]bool {
 		}
 		willing[p.Index] = p.Bridge != nil && !p.Bridge.asks() && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
 	}
+	all := map[int]exits{} // by bridge
+	for i := range g.Egress {
+		e := &g.Egress[i]
+		if e.Bridge != nil {
+			all[e.Bridge.Index] = all[e.Bridge.Index].plus(b.exit(e, willing), 1)
+		}
+	}
 	for i := range g.Ports {
 		p := &g.Ports[i]
 		if p.Bridge == nil || len(p.Bridge.unseen()) > 0 {
 			continue
 		}
-		var byXDP, byTC, onlyTC, waiting bool // other ports: those that XDP reaches, tc reaches, only tc; those that wait for this one to be loaded
-		for j := range g.Egress {
-			e := &g.Egress[j]
-			if e.Index == p.Index || e.Bridge == nil || e.Bridge.Index != p.Bridge.Index {
-				continue
-			}
-			x := len(e.Bridge.XDP) == 0 && (!b.late(e) || willing[e.Index])
-			byXDP, byTC = byXDP || x, byTC || len(e.Bridge.TC) == 0
-			onlyTC = onlyTC || !x && len(e.Bridge.TC) == 0
-			own := b.egress(p.Index)
-			waiting = waiting || own != nil && b.late(own) && willing[e.Index]
+		others, own := all[p.Bridge.Index], b.egress(p.Index)
+		if own != nil && own.Bridge != nil && own.Bridge.Index == p.Bridge.Index {
+			others = others.plus(b.exit(own, willing), -1)
 		}
-		xdp := willing[p.Index] && (byXDP || waiting)
+		xdp := willing[p.Index] && (others.byXDP > 0 || own != nil && b.late(own) && others.willing > 0)
 		out[Attachment{p.Index, XDP}] = xdp
-		out[Attachment{p.Index, TC}] = len(p.TC) == 0 && (onlyTC || byTC && !xdp)
+		out[Attachment{p.Index, TC}] = len(p.TC) == 0 && (others.onlyTC > 0 || others.byTC > 0 && !xdp)
 	}
 	return out
+}
+
+// exits counts the ports of a bridge by how frames can leave there: those that XDP reaches, that tc reaches, that only tc reaches, and those where frames could be
+// taken at XDP. There may be a thousand, so that none can be compared with each other one.
+type exits struct{ byXDP, byTC, onlyTC, willing int }
+
+func (w exits) plus(o exits, n int) exits {
+	return exits{w.byXDP + n*o.byXDP, w.byTC + n*o.byTC, w.onlyTC + n*o.onlyTC, w.willing + n*o.willing}
+}
+
+// exit is one port.
+func (b *builder) exit(e *Egress, willing map[int]bool) exits {
+	count := map[bool]int{true: 1}
+	xdp, tc := len(e.Bridge.XDP) == 0 && (!b.late(e) || willing[e.Index]), len(e.Bridge.TC) == 0
+	return exits{byXDP: count[xdp], byTC: count[tc], onlyTC: count[tc && !xdp], willing: count[willing[e.Index]]}
 }
 
 // late says whether frames of a bridge can leave by a port only once a program is loaded on it.

@@ -53,6 +53,7 @@ type builder struct {
 	rules6       ruleFacts
 	realms4      bool // an IPv4 route has realms
 	ecmp4, ecmp6 bool // a multipath route exists
+	validMark    bool // somewhere the way back is looked up with the mark
 
 	targets map[int]ability // by egress ifindex: whether XDP frames can be sent to it
 }
@@ -63,8 +64,10 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 		uppers: map[int][]*model.Link{}, taps: map[int][]tap{},
 		hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, targets: map[int]ability{},
 	}
+	b.validMark = net.Sysctl.All4.SrcValidMark
 	for i := range net.Links {
 		l := &net.Links[i]
+		b.validMark = b.validMark || l.Conf4.SrcValidMark
 		if l.Lower != 0 {
 			b.uppers[l.Lower] = append(b.uppers[l.Lower], l)
 		}

@@ -220,15 +220,10 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if f.Problem != "" {
 		why = append(why, because(routedHooks[family]["forward"], "%s", f.Problem))
 	}
-	if f.routeMark && (policy.marks || b.validMark()) {
+	if f.routeMark && (policy.marks || b.validMark) {
 		why = append(why, because(reason.RuleUnknown, "%s: netfilter rules set a mark that routing asks for", family))
 	}
 	return f, why
-}
-
-// validMark says whether the way back is looked up with the mark anywhere.
-func (b *builder) validMark() bool {
-	return b.net.Sysctl.All4.SrcValidMark || slices.ContainsFunc(b.net.Links, func(l model.Link) bool { return l.Conf4.SrcValidMark })
 }
 
 // marksSet says whether rules set marks, which frames at XDP do not carry.

@@ -70,7 +70,7 @@ func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 	if b.graph.Notable4 {
 		nodes = append(nodes, Node{Kind: NodeSpecial})
 	}
-	nodes = append(nodes, fibNode(b.rules4, b.ecmp4, b.rules4.marks || b.validMark()))
+	nodes = append(nodes, fibNode(b.rules4, b.ecmp4, b.rules4.marks || b.validMark))
 	if mode != "" {
 		iif := "egress"
 		if in.VRF != 0 {
