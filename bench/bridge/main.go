@@ -13,7 +13,7 @@ func main() { theSuite().Main() }
 func theSuite() suite.Suite {
 	return suite.Suite{
 		Name:     "bridge",
-		Sections: []suite.Section{bridgingSection, stationsSection, floodsSection, containersSection, outsideSection, rulesSection},
+		Sections: []suite.Section{bridgingSection, stationsSection, floodsSection, containersSection, outsideSection, rulesSection, startsSection, manySection},
 		Write:    writePage,
 	}
 }
@@ -25,10 +25,14 @@ func budget(seconds int) time.Duration { return time.Duration(seconds) * time.Se
 type extent struct {
 	rounds   int
 	stations []int // numbers of entries in the forwarding database
+
+	starts         int // of containers on each host
+	veths, entries int // of the largest host
+	changes        int // there
 }
 
 var extents = map[string]extent{
-	"full":  {5, []int{2, 1000, 100_000}},
-	"quick": {2, []int{2, 10_000}},
-	"smoke": {1, []int{2, 50}},
+	"full":  {rounds: 5, stations: []int{2, 1000, 100_000}, starts: 200, veths: 1000, entries: 100_000, changes: 20},
+	"quick": {rounds: 2, stations: []int{2, 10_000}, starts: 20, veths: 200, entries: 10_000, changes: 6},
+	"smoke": {rounds: 1, stations: []int{2, 50}, starts: 2, veths: 4, entries: 20, changes: 2},
 }

@@ -29,6 +29,8 @@ var renderers = map[string]func(*page, *report.Section){
 	"containers": (*page).rates,
 	"outside":    (*page).costs,
 	"rules":      (*page).rates,
+	"starts":     (*page).times,
+	"many":       (*page).times,
 }
 
 // absent is what this suite does not measure anywhere.
@@ -75,6 +77,15 @@ func (p *page) rates(s *report.Section) {
 				}
 			}
 		}
+	}
+	p.Table(t)
+}
+
+// times is a table of what a section measured, row by row.
+func (p *page) times(s *report.Section) {
+	t := report.NewTable("case and variant", "what", "value", "unit")
+	for _, r := range s.Rows {
+		t.Row(r.Case+": "+r.Variant, r.Metric, report.Spread(r.Stat()), r.Unit)
 	}
 	p.Table(t)
 }

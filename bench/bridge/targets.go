@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/shuntnet/shunt/bench/measure"
 	"github.com/shuntnet/shunt/bench/report"
@@ -60,10 +61,45 @@ func (p *page) allTargets() (all []suite.Target) {
 		with, without := r.Row(ruled(manyRules).name+": "+t.what, shuntAuto, t.metric), r.Row(ruled(0).name+": "+t.what, shuntAuto, t.metric)
 		all = append(all, suite.AtLeast(fmt.Sprintf("two containers, %d rules and br_netfilter: %s, × without rules", manyRules, t.what), t.least, 1, suite.RatioRows(with, without, false)))
 	}
+	starts, many := p.Section("starts"), p.Section("many")
+	all = append(all,
+		suite.AtMost("a container's start: time added, median of pairs", 2, 0, " ms", added(starts, "start")),
+		suite.AtMost("a container's start: longest wait for RTNL", 20, 10, " ms", longest(starts.Row(startsCase, shuntAuto, "rtnl"))),
+		suite.AtMost("1,000 veths and 100,000 stations: the daemon's memory", 100, 100, " MiB", statOf(many.Row(manyCase, shuntAuto, "resident"))),
+		suite.AtMost("1,000 veths and 100,000 stations: reaction to one change", 1, 1, " ms", statOf(many.Row(manyCase, shuntAuto, "reaction"))),
+	)
 	for i := range all {
 		all[i].Instead = "not fast, or not measured"
 	}
 	return all
+}
+
+// added is what shunt's rounds have more than those of Linux beside them.
+func added(s *report.Section, metric string) measure.Stat {
+	with, without := s.Row(startsCase, shuntAuto, metric), s.Row(startsCase, suite.LinuxGRO, metric)
+	if with == nil || without == nil {
+		return measure.Of(nil)
+	}
+	var more []float64
+	for i := range min(len(with.Rounds), len(without.Rounds)) {
+		more = append(more, with.Rounds[i]-without.Rounds[i])
+	}
+	return measure.Of(more)
+}
+
+func statOf(r *measure.Row) measure.Stat {
+	if r == nil {
+		return measure.Of(nil)
+	}
+	return r.Stat()
+}
+
+// longest is the largest value of all rounds.
+func longest(r *measure.Row) measure.Stat {
+	if r == nil {
+		return measure.Of(nil)
+	}
+	return measure.Of([]float64{slices.Max(r.Rounds)})
 }
 
 // fast is shunt's row if the packets were fast in all rounds, or nil.

@@ -27,7 +27,7 @@ var lifecycle = suite.Section{
 // patient is a line with a daemon process that things happen to.
 type patient struct {
 	*suite.Lane
-	d, elsewhere *daemon
+	d, elsewhere *suite.Daemon
 	sink         *suite.WatchSink
 	rate         int
 	runs         int
@@ -42,14 +42,14 @@ func newPatient(b *suite.Bench) (*patient, error) {
 	if p.sink, err = b.Watch(l.RX(), 2000); err != nil {
 		return nil, err
 	}
-	if p.d, err = newDaemon(b, l.Node(lab.Dut)); err != nil {
+	if p.d, err = suite.NewDaemon(b, l.Node(lab.Dut)); err != nil {
 		return nil, err
 	}
 	other, err := newBareLane(b)
 	if err != nil {
 		return nil, err
 	}
-	if p.elsewhere, err = newDaemon(b, other.Node(lab.Dut)); err != nil {
+	if p.elsewhere, err = suite.NewDaemon(b, other.Node(lab.Dut)); err != nil {
 		return nil, err
 	}
 	_, err = (l.AtIngress()).Threads()
@@ -76,37 +76,37 @@ type event struct {
 }
 
 var events = []event{
-	{"kill -9", false, false, nil, func(p *patient) error { return p.d.kill() }},
+	{"kill -9", false, false, nil, func(p *patient) error { return p.d.Kill() }},
 	{"SIGSTOP, SIGCONT", false, false, nil, func(p *patient) error {
-		if err := p.d.signal(syscall.SIGSTOP); err != nil {
+		if err := p.d.Signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
 		time.Sleep(extents[p.Bench.Size.Name].life / 2)
-		return p.d.signal(syscall.SIGCONT)
+		return p.d.Signal(syscall.SIGCONT)
 	}},
-	{"stop", false, false, nil, func(p *patient) error { return p.d.stop(false) }},
+	{"stop", false, false, nil, func(p *patient) error { return p.d.Stop(false) }},
 	{"restart", false, false, nil, (*patient).restart},
 	{"upgrade", false, false, (*patient).install, (*patient).restart},
-	{"first attach", true, true, nil, func(p *patient) error { return p.d.start("xdp") }},
-	{"stop --detach", false, true, nil, func(p *patient) error { return p.d.stop(true) }},
-	{"restart elsewhere", false, true, func(p *patient) error { return p.elsewhere.start("xdp") }, func(p *patient) error { return errors.Join(p.elsewhere.stop(false), p.elsewhere.start("xdp")) }},
+	{"first attach", true, true, nil, func(p *patient) error { return p.d.Start("xdp") }},
+	{"stop --detach", false, true, nil, func(p *patient) error { return p.d.Stop(true) }},
+	{"restart elsewhere", false, true, func(p *patient) error { return p.elsewhere.Start("xdp") }, func(p *patient) error { return errors.Join(p.elsewhere.Stop(false), p.elsewhere.Start("xdp")) }},
 }
 
-func (p *patient) restart() error { return errors.Join(p.d.stop(false), p.d.start("xdp")) }
+func (p *patient) restart() error { return errors.Join(p.d.Stop(false), p.d.Start("xdp")) }
 
 // install puts another file where the daemon will be started from, as a package manager does before an upgrade: writing it is not
 // what is measured.
 func (p *patient) install() error {
-	data, err := os.ReadFile(p.d.binary)
+	data, err := os.ReadFile(p.d.Binary)
 	if err != nil {
 		return err
 	}
 	p.runs++
-	next := filepath.Join(filepath.Dir(p.d.dir), fmt.Sprintf("shunt-%d", p.runs))
+	next := filepath.Join(filepath.Dir(p.d.Dir), fmt.Sprintf("shunt-%d", p.runs))
 	if err := os.WriteFile(next, data, 0o755); err != nil {
 		return err
 	}
-	p.d.binary = next
+	p.d.Binary = next
 	return nil
 }
 
@@ -190,14 +190,14 @@ func (p *patient) lossAt(rate int, length time.Duration, happen func() error) (l
 
 // live measures one event and the control run before it.
 func (p *patient) live(set *measure.Set, e event) error {
-	if err := p.d.start("xdp"); err != nil {
+	if err := p.d.Start("xdp"); err != nil {
 		return err
 	}
-	if err := p.d.untilQuiet(); err != nil {
+	if err := p.d.UntilQuiet(); err != nil {
 		return err
 	}
 	if e.detached {
-		if err := p.d.stop(true); err != nil {
+		if err := p.d.Stop(true); err != nil {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (p *patient) live(set *measure.Set, e event) error {
 	var fast uint64
 	var err error
 	if !e.detached {
-		if fast, err = p.d.fast("in"); err != nil {
+		if fast, err = p.d.Fast("in"); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (p *patient) live(set *measure.Set, e event) error {
 		return err
 	}
 	if !e.detached {
-		now, err := p.d.fast("in")
+		now, err := p.d.Fast("in")
 		if err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func (p *patient) live(set *measure.Set, e event) error {
 	if lost, sent, err = p.lossAt(p.rate, extents[p.Bench.Size.Name].life, func() error { return e.happen(p) }); err != nil {
 		return err
 	}
-	if err := p.elsewhere.stop(false); err != nil {
+	if err := p.elsewhere.Stop(false); err != nil {
 		return err
 	}
 	set.Add(e.name, "event", "lost", "packets", float64(lost))

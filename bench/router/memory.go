@@ -4,9 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/shuntnet/shunt/bench/suite"
@@ -42,7 +39,7 @@ func footprint(b *suite.Bench, routes int) error {
 		return fmt.Errorf("building a line: %w", err)
 	}
 	b.Later(n.Close)
-	d, err := newDaemon(b, n.Node(lab.Dut))
+	d, err := suite.NewDaemon(b, n.Node(lab.Dut))
 	if err != nil {
 		return err
 	}
@@ -50,36 +47,21 @@ func footprint(b *suite.Bench, routes int) error {
 	for round := range min(b.Size.Rounds, 3) {
 		b.Say("%s: start %d", c, round+1)
 		start := time.Now()
-		if err := d.start("xdp"); err != nil {
+		if err := d.Start("xdp"); err != nil {
 			return err
 		}
 		b.Add(c, "shunt", "ready after", "ms", float64(time.Since(start).Microseconds())/1e3)
 		time.Sleep(min(2*time.Second, 2*extents[b.Size.Name].life))
 		for metric, field := range map[string]string{"resident": "VmRSS", "highest": "VmHWM", "anonymous": "RssAnon"} {
-			mib, err := procStatus(d.cmd.Process.Pid, field)
+			mib, err := d.Memory(field)
 			if err != nil {
 				return err
 			}
 			b.Add(c, "shunt", metric, "MiB", mib)
 		}
-		if err := d.stop(false); err != nil {
+		if err := d.Stop(false); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// procStatus reads a size from /proc/PID/status in MiB.
-func procStatus(pid int, field string) (float64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, field+":"); ok {
-			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/%d/status has no %s", pid, field)
 }

@@ -63,11 +63,11 @@ var states = []struct {
 	watch       time.Duration // for packets that should not come any more
 	enter, exit func(*patient) error
 }{
-	{"linux", 500 * time.Millisecond, func(p *patient) error { return p.d.stop(true) }, nil},
+	{"linux", 500 * time.Millisecond, func(p *patient) error { return p.d.Stop(true) }, nil},
 	{"running", 500 * time.Millisecond, nil, nil},
-	{"after kill -9", time.Second, func(p *patient) error { return p.d.kill() }, nil},
-	{"under SIGSTOP", 1500 * time.Millisecond, func(p *patient) error { return p.d.signal(syscall.SIGSTOP) },
-		func(p *patient) error { return p.d.signal(syscall.SIGCONT) }},
+	{"after kill -9", time.Second, func(p *patient) error { return p.d.Kill() }, nil},
+	{"under SIGSTOP", 1500 * time.Millisecond, func(p *patient) error { return p.d.Signal(syscall.SIGSTOP) },
+		func(p *patient) error { return p.d.Signal(syscall.SIGCONT) }},
 }
 
 func runObeyed(b *suite.Bench) error {
@@ -103,10 +103,10 @@ func runObeyed(b *suite.Bench) error {
 // obey times one ban in one state of the daemon; fast is the share of the packets before it that took the fast path.
 func (p *patient) obey(ban ban, state int) (took time.Duration, fast float64, err error) {
 	s := states[state]
-	if err := p.d.start("xdp"); err != nil {
+	if err := p.d.Start("xdp"); err != nil {
 		return 0, 0, err
 	}
-	if err := p.d.untilQuiet(); err != nil {
+	if err := p.d.UntilQuiet(); err != nil {
 		return 0, 0, err
 	}
 	if s.name == "linux" {
@@ -163,7 +163,7 @@ func (p *patient) shareFast(ask bool) (float64, error) {
 		time.Sleep(100 * time.Millisecond)
 		return 0, nil
 	}
-	fast, err := p.d.fast("in")
+	fast, err := p.d.Fast("in")
 	if err != nil {
 		return 0, err
 	}
@@ -173,7 +173,7 @@ func (p *patient) shareFast(ask bool) (float64, error) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	// The sink is read first, then last, so that the share is not flattered.
-	fastAfter, err := p.d.fast("in")
+	fastAfter, err := p.d.Fast("in")
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package suite
 
 import (
 	"bytes"
@@ -11,28 +11,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/shuntnet/shunt/bench/suite"
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
-// daemon is `shunt run` as a process of its own in a namespace, for what is about the process: its life and its memory.
-type daemon struct {
-	b      *suite.Bench
+// Daemon is `shunt run` as a process of its own in a namespace, for what is about the process: its life and its memory.
+type Daemon struct {
+	Dir    string // for what it keeps while it runs
+	Binary string // what the next start runs
+
+	b      *Bench
 	ns     *lab.NS
-	dir    string // runtime directory
-	binary string
 	cmd    *exec.Cmd // nil: not running
 	output bytes.Buffer
 	exited chan error
 }
 
-// newDaemon prepares a daemon that is not running yet and is gone, with all traces, at the end of the section.
-func newDaemon(b *suite.Bench, ns *lab.NS) (*daemon, error) {
+// NewDaemon prepares a daemon that is not running yet and is gone, with all traces, at the end of the section.
+func NewDaemon(b *Bench, ns *lab.NS) (*Daemon, error) {
 	if _, err := os.Stat(b.Shunt); err != nil {
 		return nil, fmt.Errorf("looking for the daemon (make build): %w", err)
 	}
@@ -44,29 +45,29 @@ func newDaemon(b *suite.Bench, ns *lab.NS) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{b: b, ns: ns, dir: filepath.Join(dir, "run"), binary: binary}
+	d := &Daemon{b: b, ns: ns, Dir: filepath.Join(dir, "run"), Binary: binary}
 	b.Later(func() error {
-		if err := d.start("xdp"); err != nil { // also after a kill: only a daemon removes what one left
+		if err := d.Start("xdp"); err != nil { // also after a kill: only a daemon removes what one left
 			return err
 		}
-		return d.stop(true)
+		return d.Stop(true)
 	})
 	return d, nil
 }
 
-// start runs the daemon if it is not, and returns when it says that it is ready (sd_notify).
-func (d *daemon) start(hook string) error {
+// Start runs the daemon if it is not, and returns when it says that it is ready (sd_notify).
+func (d *Daemon) Start(hook string) error {
 	if d.cmd != nil {
 		return nil
 	}
-	path := filepath.Join(filepath.Dir(d.dir), "notify")
+	path := filepath.Join(filepath.Dir(d.Dir), "notify")
 	os.Remove(path)
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		return fmt.Errorf("listening for the daemon's readiness: %w", err)
 	}
 	defer conn.Close()
-	cmd := exec.Command(d.binary, "run", "--runtime-dir", d.dir, "--hook", hook)
+	cmd := exec.Command(d.Binary, "run", "--runtime-dir", d.Dir, "--hook", hook)
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	d.output.Reset()
 	cmd.Stderr = &d.output
@@ -92,24 +93,24 @@ func (d *daemon) start(hook string) error {
 	}
 }
 
-// kill ends the daemon by a signal that it cannot catch.
-func (d *daemon) kill() error {
+// Kill ends the daemon by a signal that it cannot catch.
+func (d *Daemon) Kill() error {
 	err := d.cmd.Process.Kill()
 	<-d.exited
 	d.cmd = nil
 	return err
 }
 
-// stop asks the daemon to end, with or without taking everything away.
-func (d *daemon) stop(detach bool) error {
+// Stop asks the daemon to end, with or without taking everything away.
+func (d *Daemon) Stop(detach bool) error {
 	if d.cmd == nil {
 		return nil
 	}
-	args := []string{"stop", "--runtime-dir", d.dir}
+	args := []string{"stop", "--runtime-dir", d.Dir}
 	if detach {
 		args = append(args, "--detach")
 	}
-	if out, err := exec.Command(d.binary, args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(d.Binary, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("stopping the daemon: %w: %s", err, out)
 	}
 	select {
@@ -124,11 +125,11 @@ func (d *daemon) stop(detach bool) error {
 	}
 }
 
-func (d *daemon) signal(s syscall.Signal) error { return d.cmd.Process.Signal(s) }
+func (d *Daemon) Signal(s syscall.Signal) error { return d.cmd.Process.Signal(s) }
 
-// status asks the daemon for what `shunt status --json` prints.
-func (d *daemon) status() (*api.Status, error) {
-	out, err := exec.Command(d.binary, "status", "--json", "--runtime-dir", d.dir).Output()
+// Status asks the daemon for what `shunt status --json` prints.
+func (d *Daemon) Status() (*api.Status, error) {
+	out, err := exec.Command(d.Binary, "status", "--json", "--runtime-dir", d.Dir).Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking the daemon for its status: %w", err)
 	}
@@ -139,9 +140,9 @@ func (d *daemon) status() (*api.Status, error) {
 	return s, nil
 }
 
-// fast is how many packets shunt has forwarded that came in at an interface.
-func (d *daemon) fast(iface string) (uint64, error) {
-	s, err := d.status()
+// Fast is how many packets shunt has forwarded that came in at an interface.
+func (d *Daemon) Fast(iface string) (uint64, error) {
+	s, err := d.Status()
 	if err != nil {
 		return 0, err
 	}
@@ -153,11 +154,11 @@ func (d *daemon) fast(iface string) (uint64, error) {
 	return 0, fmt.Errorf("the daemon knows no interface %q", iface)
 }
 
-// untilQuiet waits for the rounds that follow attaching.
-func (d *daemon) untilQuiet() error {
+// UntilQuiet waits for the rounds that follow attaching.
+func (d *Daemon) UntilQuiet() error {
 	var last uint64
 	for {
-		s, err := d.status()
+		s, err := d.Status()
 		if err != nil {
 			return err
 		}
@@ -167,4 +168,20 @@ func (d *daemon) untilQuiet() error {
 		last = s.Generation
 		time.Sleep(60 * time.Millisecond)
 	}
+}
+
+// Memory reads a size of the daemon's process from /proc/PID/status, such as VmRSS, in MiB.
+func (d *Daemon) Memory(field string) (float64, error) {
+	pid := d.cmd.Process.Pid
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%d/status has no %s", pid, field)
 }
