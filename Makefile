@@ -105,8 +105,8 @@ bench-gateway: build bin/bench-gateway ## measure rules and sets beside Linux an
 bench-bridge: build bin/bench-bridge ## measure bridging beside Linux (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
 	$(call bench,bridge) $(BENCH_ARGS)
 
-bench-containers: ## of that, containers on one bridge alone (root) [QUICK=1] [AGAIN=1]
-	$(MAKE) --no-print-directory bench-bridge SECTION=containers
+bench-containers: ## of that, what concerns containers alone (root) [QUICK=1] [AGAIN=1]
+	$(MAKE) --no-print-directory bench-bridge SECTION=containers,outside,rules,starts,many
 
 bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge ## make docs/bench-router.md, bench-gateway.md, bench-bridge.md and their plots from the results
 	$(call bench,router) -render
