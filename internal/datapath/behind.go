@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -38,8 +39,9 @@ const (
 	// settled is how long nothing may have changed before programs are specialised: changes come in crowds, and each would make the work for the
 	// one before it useless.
 	settled = 40 * time.Millisecond
-	// calm is the same for new ports: what they are for, such as a container, is most likely being started, and needs the CPU more.
-	calm = 500 * time.Millisecond
+	// calm is the same for new devices, which are those that came within a time of their youth: what they are for, such as a container, is most likely being started, and needs the CPU more.
+	calm  = 500 * time.Millisecond
+	youth = 5 * time.Second
 	// patience is how long a port waits for either at most: where containers come and go all the time there is no such moment.
 	patience = time.Second
 	// aside is the nice value of work behind the loop. Not the lowest: the Go runtime stops the world now and then, and has to wait for this thread too.
@@ -188,9 +190,25 @@ func (d *Datapath) Awaited() (n int) {
 	return n
 }
 
-// later says whether a new port's program may be made behind the loop, since nobody had anything of it yet: other work of the machine, such as starting the
-// container that the port is for, goes first. The first plan has its programs when it is in force.
-func (d *Datapath) later() bool { return d.begun && d.tier == "" }
+// young says whether a device has come only now: its programs are made behind the loop, since nobody had anything of them yet, and other work of the machine,
+// such as starting the container that the device is for, goes first.
+func (d *Datapath) young(index int) bool { return time.Since(d.seen[index]) < youth }
+
+// meet notes when devices have come. Those of the first plan were there before.
+func (d *Datapath) meet(plan *synth.Plan) {
+	for _, p := range plan.Ports {
+		if _, known := d.seen[p.Index]; known && d.lives[p.Index] == p.Life {
+			continue
+		}
+		d.seen[p.Index] = time.Time{}
+		if d.begun {
+			d.seen[p.Index] = time.Now()
+		}
+	}
+	if len(d.seen) > 2*len(plan.Ports) {
+		maps.DeleteFunc(d.seen, func(index int, _ time.Time) bool { return !plan.Has(index) })
+	}
+}
 
 // Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way.
 func (d *Datapath) Settled() bool {

@@ -43,9 +43,10 @@ type Datapath struct {
 	wanted          [guardSlots]uint64 // by slot, as programs have it
 	epochMu         sync.Mutex
 	epoch           uint64
-	forgot          time.Time   // when the last round ended what is remembered
-	changed         bool        // the round has changed something
-	lives           map[int]int // by ifindex: the device that attachments and tables speak of
+	forgot          time.Time         // when the last round ended what is remembered
+	changed         bool              // the round has changed something
+	lives           map[int]int       // by ifindex: the device that attachments and tables speak of
+	seen            map[int]time.Time // by ifindex: when a plan first had the device; not those of the first plan
 	attachXDP       func(link.XDPOptions) (link.Link, error)
 	neighSeen       uint64 // stamp up to which used neighbours were reported
 	neighNewest     uint64 // the newest stamp at the last report
@@ -87,7 +88,7 @@ func Open(o Options) (*Datapath, error) {
 	}
 	d := &Datapath{
 		log: o.Log, objects: objects, ports: map[hookKey]*attachment{}, retired: map[hookKey]Counts{},
-		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, attachXDP: link.AttachXDP, lives: map[int]int{}, tier: o.Tier,
+		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, tier: o.Tier,
 	}
 	if d.features, err = probe(objects, kernel); err != nil {
 		objects.close()
@@ -120,6 +121,7 @@ func (d *Datapath) Features() Features { return d.features }
 // nothing is forwarded until an Apply succeeds.
 func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	d.changed = d.Stale()
+	d.meet(plan)
 	d.replaced(plan)
 	d.fit(plan.Routes4)
 	if err := d.stricter(&plan.Tables); err != nil {
@@ -241,7 +243,7 @@ func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
 				if j.prog == nil && d.tier != Specialised {
 					d.generic.offer(j)
 				}
-				j.later = j.prog == nil && d.later() && (a == nil || a.awaits())
+				j.later = j.prog == nil && d.tier == "" && (a == nil && d.young(j.key.index) || a != nil && a.awaits())
 			}
 		}
 	}
@@ -286,7 +288,7 @@ func (d *Datapath) install(j *job) error {
 			d.generic.leave(j.key, j.counters)
 			return err
 		}
-		a.counters, a.fresh = j.counters, j.number != 0 || j.later
+		a.counters, a.fresh = j.counters, d.young(j.key.index)
 		d.ports[j.key] = a
 		if j.later {
 			j.want.linear = a.linear
