@@ -106,14 +106,14 @@ bench-bridge: build bin/bench-bridge ## measure bridging beside Linux (root) [QU
 	$(call bench,bridge) $(BENCH_ARGS)
 
 bench-containers: ## of that, what concerns containers alone (root) [QUICK=1] [AGAIN=1]
-	$(MAKE) --no-print-directory bench-bridge SECTION=containers,outside,rules,starts,many
+	$(MAKE) --no-print-directory bench-bridge SECTION=containers,pairs,sizes,outside,rules,peers,starts,many
 
 bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge ## make docs/bench-router.md, bench-gateway.md, bench-bridge.md and their plots from the results
 	$(call bench,router) -render
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/gateway.json),$(call bench,gateway) -render)
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/bridge.json),$(call bench,bridge) -render)
 
-bench-peers: ## fetch the peers' programs (xdp-tools of Debian 13) into .cache/peers (root)
+bench-peers: ## fetch the peers' programs (xdp-tools, NetPIPE, Open vSwitch of Debian 13) into .cache/peers (root)
 	bench/peers.sh .cache/peers
 
 ## installing

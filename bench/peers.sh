@@ -4,9 +4,9 @@
 # Debian 12's xdp-tools (1.3.1) has no xdp-forward yet. The mirror is the one that apt uses, or $MIRROR.
 set -euo pipefail
 dir=${1:?usage: peers.sh DIR}
-packages=xdp-tools
+packages="xdp-tools netpipe-tcp openvswitch-switch"
 
-if [[ -x $dir/usr/sbin/xdp-forward ]]; then
+if [[ -x $dir/usr/sbin/xdp-forward && -x $dir/usr/bin/NPtcp && -x $dir/usr/bin/ovs-vsctl ]]; then
 	echo "peers: $dir is there already" >&2
 	exit 0
 fi
@@ -14,9 +14,18 @@ command -v debootstrap >/dev/null || apt-get -qq install -y debootstrap
 mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -m1 '/debian/\?$' || true)}
 rm -rf "$dir"
 mkdir -p "$dir"
-debootstrap --variant=minbase --include="$packages" trixie "$dir" "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || {
-	tail -5 "$dir.log" >&2
-	exit 1
+# quiet COMMAND…: what it says is shown only if it fails.
+quiet() {
+	"$@" >"$dir.log" 2>&1 || {
+		tail -5 "$dir.log" >&2
+		exit 1
+	}
 }
+quiet debootstrap --variant=minbase trixie "$dir" "${mirror:-http://deb.debian.org/debian}"
+printf '#!/bin/sh\nexit 101\n' >"$dir/usr/sbin/policy-rc.d" # no package starts a service
+chmod +x "$dir/usr/sbin/policy-rc.d"
+# shellcheck disable=SC2086
+quiet chroot "$dir" apt-get -qq install -y --no-install-recommends $packages
 rm -f "$dir"/var/cache/apt/archives/*.deb "$dir.log"
-chroot "$dir" dpkg-query -W ${packages//,/ }
+# shellcheck disable=SC2086
+chroot "$dir" dpkg-query -W $packages

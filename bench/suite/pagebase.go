@@ -20,6 +20,7 @@ type Page struct {
 	Results *report.Results
 	Suite   Suite
 	plots   map[string]string // file name → SVG
+	folder  string            // of the results, those of other suites too; "": there are none
 }
 
 // WritePage makes the page and its plots from the results alone.
@@ -32,6 +33,7 @@ func (u Suite) WritePage(results, path string) error {
 		return fmt.Errorf("%s holds no results: measure first", results)
 	}
 	p := u.NewPage(r)
+	p.folder = filepath.Dir(results)
 	u.Write(p)
 	images := filepath.Join(filepath.Dir(path), "img")
 	if err := os.MkdirAll(images, 0o755); err != nil {
@@ -52,6 +54,16 @@ func (u Suite) WritePage(results, path string) error {
 // NewPage is an empty page of results.
 func (u Suite) NewPage(r *report.Results) *Page {
 	return &Page{Results: r, Suite: u, plots: map[string]string{}}
+}
+
+// Beside finds a section that another suite has measured; what has not been is empty.
+func (p *Page) Beside(suite, section string) *report.Section {
+	if p.folder != "" {
+		if r, err := report.Load(filepath.Join(p.folder, suite+".json")); err == nil && r.Section(section) != nil {
+			return r.Section(section)
+		}
+	}
+	return &report.Section{Name: section}
 }
 
 // Opening is the page's title, and what to know before reading it.

@@ -14,33 +14,53 @@ import (
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
-// hosts is a router between two hosts with real sockets, as between containers: 10.0.0.2 in "src" and 10.0.1.2 in "dst". All
-// offloads are on; every end polls with NAPI, so that redirected frames arrive.
-func hosts() lab.Topology {
-	link := func(i int, host string) lab.Link {
+// hosts is a router between pairs of hosts with real sockets, as between containers: of the first pair, 10.0.0.2 in "src" and 10.0.1.2 in
+// "dst". All offloads are on; every end polls with NAPI, so that redirected frames arrive.
+func hosts(pairs int) lab.Topology {
+	t := lab.Topology{Nodes: []lab.Node{{Name: lab.Dut, Sysctls: []string{"net.ipv4.ip_forward=1"}}}}
+	for i := range 2 * pairs {
 		at := func(last int) []netip.Prefix {
 			return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", i, last))}
 		}
-		return lab.Link{
+		host := hostName([]string{"src", "dst"}[i%2], i/2)
+		t.Nodes = append(t.Nodes, lab.Node{Name: host, Commands: []string{fmt.Sprintf("ip route add default via 10.0.%d.1", i)}})
+		t.Links = append(t.Links, lab.Link{
 			A: lab.End{Node: host, Name: "eth0", Quiet: true, Receive: lab.ReceiveGRO, Addrs: at(2)},
 			B: lab.End{Node: lab.Dut, Name: fmt.Sprintf("p%d", i), Quiet: true, Receive: lab.ReceiveGRO, Addrs: at(1)},
-		}
+		})
 	}
-	return lab.Topology{
-		Nodes: []lab.Node{
-			{Name: "src", Commands: []string{"ip route add default via 10.0.0.1"}},
-			{Name: lab.Dut, Sysctls: []string{"net.ipv4.ip_forward=1"}},
-			{Name: "dst", Commands: []string{"ip route add default via 10.0.1.1"}},
-		},
-		Links: []lab.Link{link(0, "src"), link(1, "dst")},
-	}
+	return t
 }
 
-// SocketLane is one variant of it.
+// SocketLane is one variant of it, as two of its hosts see it.
 type SocketLane struct {
 	*lab.Net
 	Variant string
 	engine  *Engine
+	pair    int // which two: hosts 2*pair and 2*pair+1
+}
+
+// Pair is the lane as another two of its hosts see it; 0 are the first two.
+func (l *SocketLane) Pair(i int) *SocketLane {
+	other := *l
+	other.pair = i
+	return &other
+}
+
+// client and server are the pair's hosts with their addresses.
+func (l *SocketLane) client() (*lab.NS, [4]byte) {
+	return l.Node(hostName("src", l.pair)), [4]byte{10, 0, byte(2 * l.pair), 2}
+}
+
+func (l *SocketLane) server() (*lab.NS, [4]byte) {
+	return l.Node(hostName("dst", l.pair)), [4]byte{10, 0, byte(2*l.pair + 1), 2}
+}
+
+func hostName(name string, pair int) string {
+	if pair == 0 {
+		return name
+	}
+	return fmt.Sprint(name, pair)
 }
 
 // SocketLanes are Linux and the three ways to ask shunt for a hook, each in a router that was prepared, unless prepare is nil.
@@ -72,12 +92,17 @@ func (b *Bench) Accelerate(l *SocketLane, hook string) (err error) {
 
 // SocketLane is one of Linux alone.
 func (b *Bench) SocketLane(variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
-	return b.socketLane(hosts(), variant, prepare)
+	return b.socketLane(hosts(1), variant, prepare)
 }
 
 // BridgeLane is the same with hosts of one network, 10.0.0.0/16, whose links are for a bridge.
 func (b *Bench) BridgeLane(variant string, prepare func(*lab.NS) error) (*SocketLane, error) {
-	t := hosts()
+	return b.BridgeLanePairs(variant, 1, prepare)
+}
+
+// BridgeLanePairs is the same with more pairs of hosts.
+func (b *Bench) BridgeLanePairs(variant string, pairs int, prepare func(*lab.NS) error) (*SocketLane, error) {
+	t := hosts(pairs)
 	for i := range t.Nodes {
 		t.Nodes[i].Commands, t.Nodes[i].Sysctls = nil, nil
 	}
@@ -112,9 +137,11 @@ func socket(ns *lab.NS, kind int) (fd int, err error) {
 	return fd, err
 }
 
-// TCPPair connects src to a port of dst.
+// TCPPair connects the client's host to a port of the server's.
 func (l *SocketLane) TCPPair(port int) (client, server int, err error) {
-	listener, err := socket(l.Node("dst"), unix.SOCK_STREAM)
+	from, _ := l.client()
+	to, addr := l.server()
+	listener, err := socket(to, unix.SOCK_STREAM)
 	if err != nil {
 		return -1, -1, err
 	}
@@ -125,12 +152,12 @@ func (l *SocketLane) TCPPair(port int) (client, server int, err error) {
 	if err := unix.Listen(listener, 1); err != nil {
 		return -1, -1, fmt.Errorf("listening: %w", err)
 	}
-	if client, err = socket(l.Node("src"), unix.SOCK_STREAM); err != nil {
+	if client, err = socket(from, unix.SOCK_STREAM); err != nil {
 		return -1, -1, err
 	}
 	// Not SO_SNDTIMEO: with it, connect is not restarted after the runtime's signals.
 	if err = unix.SetsockoptInt(client, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 5000); err == nil {
-		err = unix.Connect(client, &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 1, 2}})
+		err = unix.Connect(client, &unix.SockaddrInet4{Port: port, Addr: addr})
 	}
 	if err != nil {
 		unix.Close(client)
@@ -150,15 +177,17 @@ func (l *SocketLane) TCPPair(port int) (client, server int, err error) {
 
 // UDPPair is the same for UDP, both ends connected.
 func (l *SocketLane) UDPPair(port int) (client, server int, err error) {
-	if client, err = socket(l.Node("src"), unix.SOCK_DGRAM); err != nil {
+	from, fromAddr := l.client()
+	to, toAddr := l.server()
+	if client, err = socket(from, unix.SOCK_DGRAM); err != nil {
 		return -1, -1, err
 	}
-	if server, err = socket(l.Node("dst"), unix.SOCK_DGRAM); err != nil {
+	if server, err = socket(to, unix.SOCK_DGRAM); err != nil {
 		unix.Close(client)
 		return -1, -1, err
 	}
-	src := &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 0, 2}}
-	dst := &unix.SockaddrInet4{Port: port, Addr: [4]byte{10, 0, 1, 2}}
+	src := &unix.SockaddrInet4{Port: port, Addr: fromAddr}
+	dst := &unix.SockaddrInet4{Port: port, Addr: toAddr}
 	for _, step := range []func() error{
 		func() error { return unix.Bind(client, src) }, func() error { return unix.Bind(server, dst) },
 		func() error { return unix.Connect(client, dst) }, func() error { return unix.Connect(server, src) },
