@@ -3,13 +3,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
+	"strings"
 
 	"github.com/shuntnet/shunt/bench/measure"
 	"github.com/shuntnet/shunt/bench/suite"
@@ -19,7 +14,7 @@ import (
 var containersSection = suite.Section{
 	Name:   "containers",
 	Title:  "Containers on one bridge",
-	Budget: budget(400),
+	Budget: budget(300),
 	About: "Two namespaces with real sockets at the veths of a bridge, as containers are, GRO, GSO and TSO on. One connection, and both ends pinned to one CPU: on two, what is measured is how fast a CPU wakes " +
 		"the other. Round trips carry one byte each way, one at a time, as netperf's TCP_RR and UDP_RR; the stream writes 128 KiB at a time, as TCP_STREAM. \"Linux, again\" is a second bridge like the first: how far " +
 		"the two are apart is what chance does to the other figures.",
@@ -43,14 +38,9 @@ const (
 func betweenContainers(b *suite.Bench, s situation) error {
 	var lanes []*suite.SocketLane
 	for _, variant := range []string{suite.LinuxGRO, linuxAgain, shuntAuto} {
-		l, err := b.BridgeLane(variant, s.host)
+		l, err := containersOn(b, variant, 1, s.host)
 		if err != nil {
 			return err
-		}
-		if variant == shuntAuto {
-			if err := b.Accelerate(l, "auto"); err != nil {
-				return err
-			}
 		}
 		lanes = append(lanes, l)
 	}
@@ -59,88 +49,51 @@ func betweenContainers(b *suite.Bench, s situation) error {
 		for _, l := range lanes {
 			turns = append(turns, measure.Turn{Name: l.Variant, Run: func(set *measure.Set) error {
 				rate, err := roundTrips(b, l, kind)
+				if err != nil {
+					return err
+				}
 				set.Add(s.name+": "+kind+" round trips", l.Variant, "rate", "round trips/s", rate)
-				return err
+				return nil
 			}})
 		}
 	}
 	for _, l := range lanes {
 		turns = append(turns, measure.Turn{Name: l.Variant, Run: func(set *measure.Set) error {
 			rate, err := b.Pump(l, 1, b.DutCPU, b.DutCPU)
-			set.Add(s.name+": tcp stream", l.Variant, "throughput", "Gbit/s", rate*8/1e9)
-			return err
-		}})
-	}
-	return b.Turns(s.name, 2*b.Size.Rounds, turns)
-}
-
-// host makes a bridge of the ports that containers hang on.
-func (s situation) host(ns *lab.NS) error {
-	if err := ns.Feed("link add br0 type bridge\nlink set p0 master br0\nlink set p1 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
-		return err
-	}
-	return s.configure(ns)
-}
-
-// roundTrips is how many there are in a second, one after the other.
-func roundTrips(b *suite.Bench, l *suite.SocketLane, kind string) (rate float64, err error) {
-	pair := l.TCPPair
-	if kind == "udp" {
-		pair = l.UDPPair
-	}
-	client, server, err := pair(7000)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(client)
-	defer unix.Close(server)
-	for _, fd := range []int{client, server} {
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 500_000}); err != nil {
-			return 0, os.NewSyscallError("setsockopt", err)
-		}
-	}
-	var stop atomic.Bool
-	answering := suite.Pinned(b.DutCPU, func() error {
-		for !stop.Load() {
-			if err := pass(server, server); err != nil && !errors.Is(err, unix.EAGAIN) {
+			if err != nil {
 				return err
 			}
-		}
-		return nil
-	})
-	asking := suite.Pinned(b.DutCPU, func() error {
-		defer stop.Store(true)
-		if _, err := unix.Write(client, []byte{1}); err != nil {
-			return os.NewSyscallError("write", err)
-		}
-		begin := time.Now().Add(b.Size.Warm)
-		end := begin.Add(b.Size.Measure)
-		n := 0
-		for now := time.Now(); now.Before(end); now = time.Now() {
-			if err := pass(client, client); err != nil {
-				return fmt.Errorf("no answer came back: %w", err)
-			}
-			if now.After(begin) {
-				n++
-			}
-		}
-		rate = float64(n) / b.Size.Measure.Seconds()
-		return nil
-	})
-	return rate, errors.Join(<-asking, <-answering)
+			set.Add(s.name+": tcp stream", l.Variant, "throughput", "Gbit/s", rate*8/1e9)
+			return nil
+		}})
+	}
+	return b.Turns(s.name, 3*b.Size.Rounds/2, turns)
 }
 
-// pass waits for a message and sends it.
-func pass(from, to int) error {
-	var data [8]byte
-	for {
-		n, err := unix.Read(from, data[:])
-		if errors.Is(err, unix.EINTR) {
-			continue
+// containersOn makes a host with pairs of containers, with shunt where the variant says so.
+func containersOn(b *suite.Bench, variant string, pairs int, prepare func(*lab.NS) error) (*suite.SocketLane, error) {
+	l, err := b.BridgeLanePairs(variant, pairs, prepare)
+	if err == nil && variant == shuntAuto {
+		err = b.Accelerate(l, "auto")
+	}
+	return l, err
+}
+
+// host makes a bridge of the two ports that containers hang on.
+func (s situation) host(ns *lab.NS) error { return s.hostOf(2)(ns) }
+
+// hostOf is the same for more ports.
+func (s situation) hostOf(ports int) func(*lab.NS) error {
+	return func(ns *lab.NS) error {
+		var lines strings.Builder
+		lines.WriteString("link add br0 type bridge\n")
+		for i := range ports {
+			fmt.Fprintf(&lines, "link set p%d master br0\n", i)
 		}
-		if err == nil && n > 0 {
-			_, err = unix.Write(to, data[:n])
+		lines.WriteString("link set br0 up\n")
+		if err := ns.Feed(lines.String(), "ip -batch -"); err != nil {
+			return err
 		}
-		return err
+		return s.configure(ns)
 	}
 }

@@ -76,15 +76,7 @@ func (p *page) allTargets() (all []suite.Target) {
 
 // added is what shunt's rounds have more than those of Linux beside them.
 func added(s *report.Section, metric string) measure.Stat {
-	with, without := s.Row(startsCase, shuntAuto, metric), s.Row(startsCase, suite.LinuxGRO, metric)
-	if with == nil || without == nil {
-		return measure.Of(nil)
-	}
-	var more []float64
-	for i := range min(len(with.Rounds), len(without.Rounds)) {
-		more = append(more, with.Rounds[i]-without.Rounds[i])
-	}
-	return measure.Of(more)
+	return measure.Of(minus(s.Row(startsCase, shuntAuto, metric), s.Row(startsCase, suite.LinuxGRO, metric)))
 }
 
 func statOf(r *measure.Row) measure.Stat {
