@@ -225,6 +225,9 @@ func (w *twins) conversation(title string, filtering int) {
 	now := w.hosts[1].fastBytes()
 	var shares []string
 	for _, c := range containers {
+		if c.network == hostDriver {
+			continue
+		}
 		shares = append(shares, fmt.Sprintf("%s %.1f", c.name, float64(now[c.name]-fast[c.name])/megabyte))
 	}
 	w.Logf("%s: MB by the fast path: %s", title, strings.Join(shares, ", "))
@@ -241,6 +244,9 @@ func (h *host) fastBytes() map[string]uint64 {
 	out := map[string]uint64{}
 	status := h.shunt.status()
 	for _, c := range containers {
+		if c.network == hostDriver {
+			continue
+		}
 		veth := h.veth(c.name)
 		for _, i := range status.Interfaces {
 			if i.Name == veth {

@@ -34,7 +34,11 @@ var containers = []struct {
 	{"mutea", "mute", nil},
 	{"muteb", "mute", nil},
 	{"shorta", "short", nil},
+	{"hosta", hostDriver, nil}, // answers at the host's own port 80
 }
+
+// hostDriver is the network of containers that have the host's own interfaces.
+const hostDriver = "host"
 
 // populate makes networks and containers, one after the other, so that addresses are the same on every host.
 func (h *host) populate() {
@@ -51,6 +55,10 @@ func (h *host) populate() {
 func (h *host) addresses() map[string]string {
 	out := map[string]string{"outside": "192.0.2.2", "host": "192.0.2.1"}
 	for _, c := range containers {
+		if c.network == hostDriver {
+			out[c.name] = out["host"]
+			continue
+		}
 		out[c.name] = h.address(c.name, c.network)
 	}
 	return out
@@ -94,6 +102,13 @@ func probes(size int) (out []probe) {
 		add(from, "host", "get {to}:8080 1000000", "who {to}:8081")
 	}
 	add("host", "zeroa", "get {to}:80 1000000", "ping 56")
+	// The host driver: from beyond, from containers, and from such a container to both.
+	add("outside", "hosta", large...)
+	add("outside", "hosta", "who {to}:80", "ping 8000", "udp {to}:80 50 1000 0")
+	add("zeroa", "hosta", "get {to}:80 1000000", "who {to}:80")
+	add("routeda", "hosta", "get {to}:80 1000000", "who {to}:80")
+	add("hosta", "outside", large...)
+	add("hosta", "zeroa", "get {to}:80 1000000", "who {to}:80", "ping 56")
 	// Isolation: between networks, from beyond to what is not published, and within a network.
 	blocked := []string{"who {to}:80", "ping 56", "udp {to}:80 2 100 0"}
 	add("zeroa", "onea", blocked...)
