@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/shuntnet/shunt/bench/suite"
+	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -16,7 +18,7 @@ var manySection = suite.Section{
 	Name:   "many",
 	Title:  "Very many containers",
 	Budget: budget(240),
-	About: "A host with a bridge of very many veths and stations. Resident memory of the daemon's process (VmRSS two seconds after it is ready), the time from its start until it is ready, and the time from the first event of a change to its effect, as " +
+	About: "A host with a bridge of very many veths and stations. Resident memory of the daemon's process (VmRSS two seconds after it is ready), the time from its start until it is ready, until every port is fast and until each has a program of its own, and the time from the first event of a change to its effect, as " +
 		"`shunt status` tells it: a port is told to suppress neighbours, which makes the port slow, and told not to.",
 	Run: runMany,
 }
@@ -30,10 +32,24 @@ func runMany(b *suite.Bench) error {
 		return err
 	}
 	b.Later(ns.Delete)
+	ends, err := lab.NewNS(fmt.Sprintf("bench%d-ends", os.Getpid()))
+	if err != nil {
+		return err
+	}
+	b.Later(ends.Delete)
+	if err := ends.Shell("for f in all default; do echo 1 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done"); err != nil { // a thousand neighbours in one namespace would talk all the time
+		return err
+	}
 	b.Say("making %d veths and %d stations", e.veths, e.entries)
 	b.Fact("veths, stations", fmt.Sprint(e.veths, ", ", e.entries))
-	if err := ns.Feed(manyVeths(e.veths), "ip -batch -"); err != nil {
+	if err := ns.Feed(manyVeths(e.veths, ends.Name), "ip -batch -"); err != nil {
 		return err
+	}
+	if err := ends.Feed(manyEnds(e.veths), "ip -batch -"); err != nil {
+		return err
+	}
+	if err := ns.Shell(fmt.Sprintf("for i in $(seq 200); do [ $(bridge link | grep -c 'state forwarding') = %d ] && exit 0; sleep 0.1; done; exit 1", e.veths)); err != nil {
+		return fmt.Errorf("waiting for the ports of the bridge: %w", err)
 	}
 	if err := ns.Feed(manyEntries(e.entries, e.veths), "bridge -batch -"); err != nil {
 		return err
@@ -47,8 +63,17 @@ func runMany(b *suite.Bench) error {
 		return err
 	}
 	b.Add(manyCase, shuntAuto, "ready after", "ms", time.Since(start).Seconds()*1e3)
-	if err := d.UntilQuiet(); err != nil {
-		return err
+	for _, stage := range []struct {
+		metric string
+		done   func(*api.Interface) bool
+	}{
+		{"all fast after", func(i *api.Interface) bool { return i.Tier != string(datapath.Awaited) }},
+		{"all specialised after", func(i *api.Interface) bool { return i.Tier == string(datapath.Specialised) }},
+	} {
+		if err := untilEach(d, stage.done); err != nil {
+			return fmt.Errorf("%s: %w", stage.metric, err)
+		}
+		b.Add(manyCase, shuntAuto, stage.metric, "ms", time.Since(start).Seconds()*1e3)
 	}
 	time.Sleep(2 * time.Second)
 	for metric, field := range map[string]string{"resident": "VmRSS", "highest": "VmHWM"} {
@@ -73,12 +98,41 @@ func runMany(b *suite.Bench) error {
 	return nil
 }
 
-// manyVeths are commands that make a bridge of n veths. Their other ends are in the same namespace, which makes no difference to whoever reads them.
-func manyVeths(n int) string {
+// untilEach waits until something holds of every veth. It asks seldom: the answer has a thousand devices.
+func untilEach(d *suite.Daemon, done func(*api.Interface) bool) error {
+	left := 0
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		s, err := d.Status()
+		if err != nil {
+			return err
+		}
+		left = 0
+		for i := range s.Interfaces {
+			if f := &s.Interfaces[i]; f.Kind == "veth" && !done(f) {
+				left++
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d devices are left after three minutes", left)
+}
+
+// manyVeths are commands that make a bridge of n veths. Their other ends are in one namespace, which makes no difference to whoever reads them.
+func manyVeths(n int, ends string) string {
 	var s strings.Builder
 	s.WriteString("link add br0 type bridge ageing_time 3600000\naddress add 10.88.0.1/16 dev br0\nlink set br0 up\n")
 	for i := range n {
-		fmt.Fprintf(&s, "link add v%d type veth peer name w%d\nlink set v%d master br0\nlink set v%d up\nlink set w%d up\n", i, i, i, i, i)
+		fmt.Fprintf(&s, "link add v%d type veth peer name w%d netns %s\nlink set v%d master br0\nlink set v%d up\n", i, i, ends, i, i)
+	}
+	return s.String()
+}
+
+func manyEnds(n int) string {
+	var s strings.Builder
+	for i := range n {
+		fmt.Fprintf(&s, "link set w%d up\n", i)
 	}
 	return s.String()
 }

@@ -27,6 +27,7 @@ type attachment struct {
 	awaited programKey     // while prog is nil: the configuration for which a first program is made behind the loop
 	since   time.Time      // when it began to wait for such a program
 	fresh   bool           // it has not had a program of its own yet
+	at      hookKey        // see Own
 	id      ebpf.ProgramID // of what the kernel runs at the hook: the stub, or for tcx the program; 0 until asked for
 
 	kept      []kept    // what ran before, newest last

@@ -119,9 +119,14 @@ func (d *Datapath) Tend() time.Duration {
 		})
 		return never
 	}
+	keys, untaken := d.untaken()
+	if len(keys) != 0 {
+		d.takeHooks(keys)
+		return never
+	}
 	jobs, wait := d.lasting()
 	if len(jobs) == 0 {
-		return wait
+		return min(wait, untaken)
 	}
 	turn := d.behind.turns.Load()
 	d.behind.start(func() {
@@ -148,7 +153,7 @@ func (d *Datapath) missing() (graph.Hook, bool) {
 // waiting says whether a port could have a program of its own that is to be made behind the loop.
 func (d *Datapath) waiting() bool {
 	for _, a := range d.ports {
-		if a.waiting() && d.tier != Generic {
+		if a.pending() || a.waiting() && d.tier != Generic {
 			return true
 		}
 	}
@@ -183,7 +188,7 @@ func (a *attachment) awaits() bool { return a.awaited.loaded && a.refused != a.a
 // Awaited is the number of hooks where everything goes to Linux until their first program is there.
 func (d *Datapath) Awaited() (n int) {
 	for _, a := range d.ports {
-		if a.awaits() {
+		if a.awaits() || a.pending() && a.prog != nil {
 			n++
 		}
 	}
@@ -322,10 +327,8 @@ func (d *Datapath) errand() *errand {
 
 // run does it. Any goroutine may call it.
 func (e *errand) run(o *objects) error {
-	for _, c := range e.register {
-		if err := o.maps["port_stats"].Put(c.place, c.stats); err != nil {
-			return fmt.Errorf("registering counters: %w", err)
-		}
+	if err := o.register(e.register); err != nil {
+		return err
 	}
 	var errs []error
 	for _, c := range e.shed {
@@ -347,12 +350,28 @@ func (e *errand) run(o *objects) error {
 	return errors.Join(errs...)
 }
 
+// register makes counters known to the generic programs, all at once where there are several: each change of a map of maps waits for the kernel's readers, which
+// takes milliseconds.
+func (o *objects) register(all []counters) error {
+	places, ids := make([]uint32, len(all)), make([]uint32, len(all))
+	for i, c := range all {
+		places[i], ids[i] = c.place, uint32(c.stats.FD())
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if _, err := o.maps["port_stats"].BatchUpdate(places, ids, nil); err != nil {
+		return fmt.Errorf("registering counters: %w", err)
+	}
+	runtime.KeepAlive(all)
+	return nil
+}
+
 // done takes an errand's result in.
 func (d *Datapath) done(e *errand, err error) {
 	g := d.generic
 	if err != nil {
-		g.broken = true
-		d.log.Warn("changes of structure wait for programs to be loaded from now on", "err", err)
+		g.fail(err)
 	}
 	for i, c := range e.register {
 		switch {

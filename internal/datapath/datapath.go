@@ -4,10 +4,11 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,15 +32,19 @@ type Options struct {
 // Datapath is what shunt has in the kernel for one network namespace.
 type Datapath struct {
 	log             *slog.Logger
+	ns              *os.File // the namespace
 	pins            pins
 	objects         *objects
 	features        Features
 	watchdogJiffies uint64
 	ports           map[hookKey]*attachment
-	retired         map[hookKey]Counts // of attachments that are gone while their device is there
+	runs            map[ebpf.ProgramID]*attachment // what Own found last
+	retired         map[hookKey]Counts             // of attachments that are gone while their device is there
 	tables          synth.Tables
 	rules           ruleStore
 	slots           map[synth.Word]uint16
+	free            []uint16           // slots below their number that no word has any more
+	watched         map[int]int        // words that have a slot, by ifindex
 	wanted          [guardSlots]uint64 // by slot, as programs have it
 	epochMu         sync.Mutex
 	epoch           uint64
@@ -88,7 +93,7 @@ func Open(o Options) (*Datapath, error) {
 	}
 	d := &Datapath{
 		log: o.Log, objects: objects, ports: map[hookKey]*attachment{}, retired: map[hookKey]Counts{},
-		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, tier: o.Tier,
+		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, watched: map[int]int{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, runs: map[ebpf.ProgramID]*attachment{}, tier: o.Tier,
 	}
 	if d.features, err = probe(objects, kernel); err != nil {
 		objects.close()
@@ -101,8 +106,13 @@ func Open(o Options) (*Datapath, error) {
 	if d.behind.wake = o.Wake; o.Wake == nil {
 		d.behind.wake = func() {}
 	}
+	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		objects.close()
+		return nil, fmt.Errorf("opening the namespace: %w", err)
+	}
 	d.watchdogJiffies = d.features.jiffies(o.Watchdog)
 	if d.pins, err = openPins(o.PinDir); err != nil {
+		d.ns.Close()
 		objects.close()
 		return nil, err
 	}
@@ -168,6 +178,7 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 		return failures, d.stop(err)
 	}
 	d.commit(s)
+	d.unwatch(plan)
 	d.begun = true
 	return failures, nil
 }
@@ -206,6 +217,7 @@ type job struct {
 	prog     *ebpf.Program // to be put in place, once loaded
 	number   uint64        // of the configuration, where prog is the generic program
 	later    bool          // prog is made behind the loop, and everything goes to Linux until then
+	aside    bool          // a new hook is taken behind the loop, where it can be
 	port     *attachment   // for work behind the loop: what it is done for
 	err      error
 }
@@ -244,11 +256,64 @@ func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
 					d.generic.offer(j)
 				}
 				j.later = j.prog == nil && d.tier == "" && (a == nil && d.young(j.key.index) || a != nil && a.awaits())
+				j.aside = j.later
 			}
 		}
 	}
+	d.disperse(jobs)
 	return jobs
 }
+
+// crowd is how many programs are loaded at once before anything is in place, at most. Each takes tens of milliseconds.
+const crowd = 32
+
+// disperse keeps a host of very many devices from waiting until each has a program of its own, when shunt starts or all their configurations change: they begin
+// with the generic program, for which even the start waits then, and those that it cannot serve with Linux.
+func (d *Datapath) disperse(jobs []*job) {
+	var loads []*job
+	for _, j := range jobs {
+		if j.loads() {
+			loads = append(loads, j)
+		}
+	}
+	if len(loads) <= crowd || d.tier != "" {
+		return
+	}
+	d.register(loads)
+	for _, j := range loads {
+		if variant := j.variant(); d.generic.missing(variant) {
+			prog, err := d.generic.load(variant, d.generic.fixed)
+			d.generic.loaded(variant, d.generic.fixed, prog, err)
+		}
+		d.generic.offer(j)
+		j.later, j.aside = j.prog == nil, true
+	}
+}
+
+// register has the generic program count for new ports.
+func (d *Datapath) register(loads []*job) {
+	var fresh []*job
+	e := &errand{}
+	for _, j := range loads {
+		if j.place != 0 || d.generic.broken {
+			continue
+		}
+		if place, ok := d.generic.newPlace(); ok {
+			j.place = place
+			e.register = append(e.register, j.counters)
+			fresh = append(fresh, j)
+		}
+	}
+	if err := e.run(d.objects); err != nil {
+		d.generic.fail(err)
+		for _, j := range fresh {
+			j.place = 0
+		}
+	}
+}
+
+// loads says whether a job has to load a program before its plan is in place.
+func (j *job) loads() bool { return j.stats != nil && j.prog == nil && !j.later && j.err == nil }
 
 // discard gives back what a job that failed had got.
 func (j *job) discard() {
@@ -262,7 +327,7 @@ func (d *Datapath) load(jobs []*job) {
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, j := range jobs {
-		if j.stats == nil || j.prog != nil || j.later || j.err != nil {
+		if !j.loads() {
 			continue
 		}
 		wg.Add(1)
@@ -305,6 +370,9 @@ func (d *Datapath) install(j *job) error {
 	}
 	d.waits(a, j)
 	if j.later {
+		if err := a.empty(d.objects.pass); err != nil {
+			return err
+		}
 		a.awaited = j.want
 		return nil
 	}
@@ -337,14 +405,12 @@ func (d *Datapath) reloadLinear(j *job) (err error) {
 // attach takes hold of a hook: with a stub, or at tcx with the program itself.
 func (d *Datapath) attach(j *job) (*attachment, error) {
 	switch {
+	case d.postpones(j):
+		return &attachment{hold: &pendingHold{}}, nil
 	case j.key.hook == graph.XDP:
 		return d.attachStub(j.key.index)
 	case d.features.TCX:
-		prog := j.prog
-		if j.later {
-			prog = d.objects.pass
-		}
-		return d.attachTCX(j.key.index, prog)
+		return d.attachTCX(j.key.index, j.prog)
 	}
 	return d.attachClsact(j.key.index)
 }
@@ -357,7 +423,8 @@ const lingering = 10 * time.Second
 // after a while. A device that is down has nothing to lose, and Linux takes none with a program into a bond that has one: there the XDP
 // stub goes as well.
 func (d *Datapath) release(key hookKey, a *attachment, plan *synth.Plan) error {
-	down := slices.ContainsFunc(plan.Ports, func(p synth.Port) bool { return p.Index == key.index && p.Down })
+	port := plan.Port(key.index)
+	down := port != nil && port.Down
 	if plan.Has(key.index) && (a.slot != nil || a.unused() < lingering) && !(down && key.hook == graph.XDP) {
 		return a.empty(d.objects.pass)
 	}
@@ -422,7 +489,7 @@ func (d *Datapath) Tier(index int, hook graph.Hook) Tier {
 	switch a := d.ports[hookKey{index, hook}]; {
 	case a == nil:
 		return ""
-	case a.awaits():
+	case a.awaits(), a.pending() && a.prog != nil:
 		return Awaited
 	case a.prog == nil:
 		return ""
@@ -434,8 +501,18 @@ func (d *Datapath) Tier(index int, hook graph.Hook) Tier {
 
 // Own says whether a program is one of ours in this namespace.
 func (d *Datapath) Own(id ebpf.ProgramID) bool {
-	for _, a := range d.ports {
+	if id == d.objects.passID { // at a hook that was taken, as the loop has yet to hear
+		return true
+	}
+	if a := d.runs[id]; a != nil && a.id == id && d.ports[a.at] == a {
+		return true
+	}
+	for key, a := range d.ports {
 		if a.programID() == id {
+			if len(d.runs) > 2*len(d.ports) {
+				clear(d.runs)
+			}
+			a.at, d.runs[id] = key, a
 			return true
 		}
 	}
@@ -455,6 +532,7 @@ func (d *Datapath) Close() {
 	}
 	d.generic.close()
 	d.objects.close()
+	d.ns.Close()
 }
 
 // Detach removes everything that Close would leave, and the folder of pins.
@@ -468,5 +546,6 @@ func (d *Datapath) Detach() error {
 	}
 	d.generic.close()
 	d.objects.close()
+	d.ns.Close()
 	return errors.Join(append(errs, d.pins.remove())...)
 }

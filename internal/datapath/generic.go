@@ -191,6 +191,12 @@ func (g *generic) newPlace() (place uint32, ok bool) {
 	return g.places, true
 }
 
+// fail gives the tier up after its maps could not be kept up.
+func (g *generic) fail(err error) {
+	g.broken = true
+	g.objects.log.Warn("changes of structure wait for programs to be loaded from now on", "err", err)
+}
+
 // take gives counters to a new port: registered ones, if there are any.
 func (g *generic) take() (counters, error) {
 	if n := len(g.spare); n > 0 {

@@ -54,6 +54,9 @@ func (d *Datapath) Snapshot(devices []int) (Snapshot, error) {
 		s.words[synth.Word{Word: w}] = q.Word[w]
 	}
 	for _, index := range devices {
+		if !d.guarded(index) {
+			continue // what is new is read when a program first asks for it
+		}
 		if err := d.snapshotDevice(&s, index); err != nil {
 			return s, err
 		}
@@ -121,6 +124,10 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 		case 6:
 			list, n = c.Guard6[:], &c.Guards6
 		}
+		slot, ok := d.slots[w]
+		if !ok && !d.vacant() {
+			continue
+		}
 		v, known := s.words[w]
 		if !known && w.Index != 0 {
 			if err := d.snapshotDevice(s, w.Index); err != nil {
@@ -131,19 +138,50 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 		if v.Addr == 0 || int(*n) == len(list) {
 			continue
 		}
-		slot, ok := d.slots[w]
 		if !ok {
-			if len(d.slots) == guardSlots {
-				continue
-			}
-			slot = uint16(len(d.slots))
-			d.slots[w] = slot
+			slot = d.occupy(w)
 			d.want(slot, v.Value)
 		}
 		list[*n] = bpfobj.GuardWord{Addr: v.Addr, Slot: slot, Width: uint8(v.Width)}
 		*n++
 	}
 	return nil
+}
+
+// vacant says whether there is a slot for one more word.
+func (d *Datapath) vacant() bool { return len(d.slots) < guardSlots }
+
+// occupy gives a word a slot; there must be a vacant one.
+func (d *Datapath) occupy(w synth.Word) uint16 {
+	slot := uint16(len(d.slots))
+	if n := len(d.free); n > 0 {
+		slot, d.free = d.free[n-1], d.free[:n-1]
+	}
+	d.slots[w] = slot
+	if w.Index != 0 {
+		d.watched[w.Index]++
+	}
+	return slot
+}
+
+// guarded says whether programs watch words of a device.
+func (d *Datapath) guarded(index int) bool { return d.watched[index] > 0 }
+
+// unwatch gives up the slots of devices that a plan has not: where containers come and go there would soon be none left. A packet on its way that still compares
+// such a word with another's value goes to Linux.
+func (d *Datapath) unwatch(plan *synth.Plan) {
+	for index := range d.watched {
+		if plan.Has(index) {
+			continue
+		}
+		for w, slot := range d.slots {
+			if w.Index == index {
+				delete(d.slots, w)
+				d.free = append(d.free, slot)
+			}
+		}
+		delete(d.watched, index)
+	}
 }
 
 // resolveConntrack gives programs that look connections up the addresses of the timeouts and switches that Linux judges them by.

@@ -56,7 +56,8 @@ type objects struct {
 	sets                 *ebpf.Program // finds the namespace's ipsets
 	lines4               uint32        // size of the memory of IPv4 lookups, see remember.go
 	pass                 *ebpf.Program // at TC, passes everything to Linux
-	nobody               *ebpf.Map     // counters of packets that the generic programs find no port for
+	passID               ebpf.ProgramID
+	nobody               *ebpf.Map // counters of packets that the generic programs find no port for
 	log                  *slog.Logger
 
 	mu     sync.Mutex
@@ -133,6 +134,9 @@ func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}}); err != nil { // TCX_NEXT
 		o.close()
 		return nil, fmt.Errorf("loading the program that passes everything: %w", err)
+	}
+	if info, err := o.pass.Info(); err == nil {
+		o.passID, _ = info.ID()
 	}
 	return o, nil
 }

@@ -54,6 +54,7 @@ type builder struct {
 	realms4      bool // an IPv4 route has realms
 	ecmp4, ecmp6 bool // a multipath route exists
 	validMark    bool // somewhere the way back is looked up with the mark
+	forwards4    bool // some device forwards IPv4
 
 	targets map[int]ability // by egress ifindex: whether XDP frames can be sent to it
 }
@@ -68,6 +69,7 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	for i := range net.Links {
 		l := &net.Links[i]
 		b.validMark = b.validMark || l.Conf4.SrcValidMark
+		b.forwards4 = b.forwards4 || l.Conf4.Forwarding
 		if l.Lower != 0 {
 			b.uppers[l.Lower] = append(b.uppers[l.Lower], l)
 		}

@@ -3,8 +3,6 @@
 package graph
 
 import (
-	"slices"
-
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
@@ -122,7 +120,7 @@ func (b *builder) egressTC(l *model.Link, chain []*model.Link) []Why {
 // redirected tells that Linux takes ICMP redirects on a device (IN_DEV_RX_REDIRECTS()). Next hops there can have exceptions, which forwarded
 // packets follow and bpf_fib_lookup does not know. A host that forwards no IPv4 at all takes redirects by default, and nothing follows them.
 func (b *builder) redirected(l *model.Link) []Why {
-	if !slices.ContainsFunc(b.net.Links, func(l model.Link) bool { return l.Conf4.Forwarding }) {
+	if !b.forwards4 {
 		return nil
 	}
 	all, dev := b.net.Sysctl.All4.AcceptRedirects, l.Conf4.AcceptRedirects

@@ -4,7 +4,7 @@ package model
 
 import (
 	"net/netip"
-	"slices"
+	"sort"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -177,8 +177,8 @@ type ReadFault struct {
 
 // Link finds a device by ifindex; nil when there is none.
 func (n *Network) Link(index int) *Link {
-	i, ok := slices.BinarySearchFunc(n.Links, index, func(l Link, want int) int { return l.Index - want })
-	if !ok {
+	i := sort.Search(len(n.Links), func(i int) bool { return n.Links[i].Index >= index })
+	if i == len(n.Links) || n.Links[i].Index != index {
 		return nil
 	}
 	return &n.Links[i]

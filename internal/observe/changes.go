@@ -67,11 +67,9 @@ func portChanges(old, s *control.State, was, p *graph.Port) (out []string) {
 
 func programs(p *synth.Plan, index int) map[graph.Hook]synth.Program {
 	out := map[graph.Hook]synth.Program{}
-	for _, port := range p.Ports {
-		if port.Index == index {
-			for _, prog := range port.Programs {
-				out[prog.Hook] = prog
-			}
+	if port := p.Port(index); port != nil {
+		for _, prog := range port.Programs {
+			out[prog.Hook] = prog
 		}
 	}
 	return out

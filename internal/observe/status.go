@@ -4,6 +4,7 @@ package observe
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/api"
@@ -163,12 +164,12 @@ func carrier(s *control.State, p *graph.Port) *graph.Port {
 }
 
 func port(s *control.State, index int) *graph.Port {
-	for i := range s.Graph.Ports {
-		if s.Graph.Ports[i].Index == index {
-			return &s.Graph.Ports[i]
-		}
+	ports := s.Graph.Ports // in the order of their numbers
+	i := sort.Search(len(ports), func(i int) bool { return ports[i].Index >= index })
+	if i == len(ports) || ports[i].Index != index {
+		return nil
 	}
-	return nil
+	return &ports[i]
 }
 
 func hookNames(hooks []graph.Hook, s *control.State) (hook, mode string) {

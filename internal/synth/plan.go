@@ -5,6 +5,7 @@ package synth
 import (
 	"encoding/binary"
 	"slices"
+	"sort"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -54,8 +55,15 @@ type Tables struct {
 }
 
 // Has says whether the plan's network has a device.
-func (p *Plan) Has(index int) bool {
-	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Index == index })
+func (p *Plan) Has(index int) bool { return p.Port(index) != nil }
+
+// Port is a device's, nil if the plan has none. They are in the order of their numbers.
+func (p *Plan) Port(index int) *Port {
+	i := sort.Search(len(p.Ports), func(i int) bool { return p.Ports[i].Index >= index })
+	if i == len(p.Ports) || p.Ports[i].Index != index {
+		return nil
+	}
+	return &p.Ports[i]
 }
 
 // Bridges says whether some program forwards frames of a bridge, or finds the ports of one.
