@@ -65,7 +65,8 @@ func pairTurns(b *suite.Bench, s situation, lanes []*suite.SocketLane, n int) (t
 	}
 	for _, l := range lanes {
 		turns = append(turns, measure.Turn{Name: l.Variant + ", " + s.name, Run: func(set *measure.Set) error {
-			rate, err := pumpAll(b, seats(b, l, n))
+			var rate float64
+			err := b.Retry(l.Variant, func() (err error) { rate, err = pumpAll(b, seats(b, l, n)); return err })
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ var peersSection = suite.Section{
 	Name:   "peers",
 	Title:  "Beside others",
 	Budget: budget(120),
-	About: "Two containers on one CPU, as above. On one bridge: Linux's, the same with shunt, and Open vSwitch in its place, whose datapath in user space (datapath_type netdev; the development kernel lacks its module) works on the containers' CPU too. " +
+	About: "Two containers on one CPU, and what they do under \"Rules between containers\". On one bridge: Linux's, the same with shunt, and Open vSwitch in its place, whose datapath in user space (datapath_type netdev; the development kernel lacks its module) works on the containers' CPU too. " +
 		"Between two networks, each a bridge of its own, with 900 rules for what is forwarded of which the last alone matches: Linux with these rules, the same with shunt, and, as in the thesis that the idea is from, a BPF program made of the rules in place of them: " +
 		"what `shunt compile --hook tc` makes of the same rules is attached to the two bridges, and Linux has none. It acts on what is forwarded by route; to frames that a bridge passes from port to port it does nothing, so there is no such variant on one bridge.",
 	Run: runPeers,
