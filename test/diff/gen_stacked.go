@@ -16,7 +16,7 @@ var stackedKinds = []string{"vlan", "vrf", "bond"}
 // part of a VRF. Addresses, neighbours, routes, rules and switches of the features behind this one then go to the top device.
 func genStacked(_ *rand.Rand, c *Config) {
 	rng := c.Stacking
-	if len(c.Kinds) == 0 || !chance(rng, 70) {
+	if !slices.ContainsFunc(stackedKinds, func(kind string) bool { return slices.Contains(c.Kinds, kind) }) || !chance(rng, 70) {
 		return
 	}
 	for i := range c.N {

@@ -198,7 +198,7 @@ func bridgeTraps() []hand {
 			step(controls(), "bridge link set dev p1 group_fwd_mask 0x4008", "ip link set br0 type bridge group_fwd_mask 0x4000"), step(join(controls(), chat()), "ip link set br0 type bridge stp_state 1 forward_delay 0")),
 		bare("entries", "static, permanent and sticky ones, some of the bridge's own, and their end", step(meet(), bridge("", entries()...)...),
 			step(join(meet(), nine(), by(2, station{1, 9}.to(stationA)), nine())), step(join(meet(), nine()), "bridge fdb replace 02:00:00:01:02:0b dev p2 master static", "bridge fdb del 02:00:00:01:01:0b dev p0 master"),
-			step(join(meet(), nine()), "ip link set p2 down"), step(join(meet(), nine()), "ip link set p2 up", "ip link set br0 type bridge fdb_flush")),
+			step(join(meet(), nine(), groups(), toward([]byte{3, 0, 0, 0, 0, 7}, stationA.to(stationC))), "ip link set p2 down"), step(join(meet(), nine()), "ip link set p2 up", "ip link set br0 type bridge fdb_flush")),
 		ages,
 		bare("entries not in use", "an entry that nobody refreshes goes, and what is sent to it floods again", step(meet(), bridge("", "bridge fdb add 02:00:00:01:02:0b dev p1 master static")...),
 			step(join(stationA.word(stationB, "flooded"), stationA.word(station{1, 9}, "not flooded")), "ip link set br0 type bridge ageing_time 100", "sleep 3500ms")),
@@ -266,6 +266,7 @@ func entries() []string {
 		"bridge fdb add 02:00:00:01:01:0b dev p0 master static", "bridge fdb add 02:00:00:01:02:0b dev p1 master static sticky", "bridge fdb add 02:00:00:01:03:0b dev p2 master permanent",
 		"bridge fdb add 02:00:00:01:01:0c dev p0 master dynamic", "bridge fdb add 02:00:00:01:02:0c dev p1 master extern_learn dynamic", "bridge fdb add 02:00:00:01:03:0c dev br0 self permanent",
 		"bridge fdb add 02:00:00:01:04:0c dev br0 self local", "bridge fdb replace 02:00:00:01:02:02 dev p1 master static", "bridge fdb add 01:00:5e:09:09:09 dev p1 master permanent",
+		"bridge fdb add 03:00:00:00:00:07 dev p1 master static", // of a group, which no bridge asks for
 	}
 }
 

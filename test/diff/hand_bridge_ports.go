@@ -44,7 +44,7 @@ func bridgePortTraps() []hand {
 	return []hand{
 		bare("hairpin", "back by the port that it came from, only where that is asked for", step(join(meet(), all), bridge("")...), set("p0 hairpin on"), set("p1 hairpin on"), set("p0 hairpin off")),
 		bare("isolated", "isolated ports do not reach each other", step(join(meet(), all), bridge("", "bridge link set dev p0 isolated on")...), set("p1 isolated on"), set("p2 isolated on"), set("p0 isolated off")),
-		bare("learning off", "a port that does not learn, and one whose entries are made by hand", step(join(meet(), all), bridge("", "bridge link set dev p0 learning off")...), step(join(meet(), all), "bridge fdb add 02:00:00:01:01:02 dev p0 master static"),
+		bare("learning off", "a port that does not learn, and one whose entries are made by hand", step(join(meet(), all, senderMACs()), bridge("", "bridge link set dev p0 learning off")...), step(join(meet(), all), "bridge fdb add 02:00:00:01:01:02 dev p0 master static"),
 			step(join(everybody(), all, by(1, stationA.to(stationC)), all), "bridge link set dev p0 learning on")),
 		bare("flood off", "unknown destinations, groups and broadcast leave only by ports that flood", step(join(meet(), all), bridge("", "bridge link set dev p1 flood off")...), set("p1 mcast_flood off", "p2 flood off"), set("p1 bcast_flood off", "p1 flood on"), set("p0 flood off", "p1 flood off")),
 		bare("states", "what a port passes on and learns in each state", step(join(meet(), all), bridge("")...), set("p1 state 4"), set("p1 state 1"), set("p1 state 2"), set("p1 state 0"), set("p1 state 3"), set("p0 state 2", "p2 state 4"),

@@ -13,7 +13,10 @@ import (
 	"strings"
 )
 
-var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+/\S+|TestGenerated)`)
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+/\S+|TestGenerated|TestOnto|TestRoutedStreams|TestPeers)`)
+
+// aTest says whether a name is one of a whole test, not of a case.
+func aTest(name string) bool { return strings.HasPrefix(name, "Test") && !strings.Contains(name, "/") }
 
 // first are the cases that a file's mutants meet before all others, which are likely to notice them, the hooks at which its code runs, and the only tier
 // of programs that it is in.
@@ -29,6 +32,12 @@ var first = []struct{ prefix, hooks, cases, tier string }{
 	{"internal/graph/nodes", "xdp", "^(plain|rp-filter.*|no-address|local-source|broadcast-source|mtu|realms|multipath.*)$", ""},
 	{"internal/graph/choose", "xdp,tc", "^(plain|tbf.*|forwarding-per.*|change_link|change_qdisc|carrier)$", ""},
 	{"internal/synth", "xdp,tc", "^(plain|at_once|mtu|multipath-policy-1|rp-filter_1.*|local-source|partial.*|jumbo|neighbour-moves.*|rule_ipproto_udp|rule[46]-ports|forwarding.*|frozen.*|watchdog)$", ""},
+	{"bpf/node/bridge_vlan", "xdp,tc", "^bridge_vlans.*$", ""},
+	{"bpf/node/bridge", "xdp,tc", "^bridge_(learning|moves|entries|frozen|isolated|hairpin|mtu|floods|locked|states|backup|own|shown_(frames|by|mtu|offloads)|in_use).*$", ""},
+	{"bpf/node/shown", "tc", "^bridge_shown.*", ""},
+	{"bpf/node/onto", "tc", "^bridge_(routes|shown_to_the_router).*$", ""},
+	{"bpf/node/peer", "tc", "^bridge_(routes|entries).*$", ""},
+	{"bpf/node/conntrack", "tc", "^(conntrack_.*|bridge_shown_connection.*)$", ""},
 	{"bpf/node/rpf", "xdp", "^(plain|rp-filter.*|local-source|broadcast-source|rule.*|change_rp.*)$", ""},
 	{"bpf/node/route_cache", "xdp", "^(plain|change_route|change_rp.*|neighbour.*|at_once|tos-route|mtu.*|change_egress-mac|change_mtu|rule[46]-ports|nexthop-objects|streams|frozen|frozen-nexthops)$", ""},
 	{"bpf/node/guard", "xdp", "^(plain|at_once|frozen.*|watchdog|change_rule|change_nft.*|change_address)$", ""},
@@ -59,6 +68,9 @@ type stage struct {
 	args []string
 }
 
+// withStreams are files whose code is met with hosts behind veths, which only whole tests have.
+var withStreams = regexp.MustCompile(`^bpf/node/(onto|peer|neighbour)`)
+
 func stages(file string, whole bool) []stage {
 	var out []stage
 	for _, f := range first {
@@ -67,6 +79,9 @@ func stages(file string, whole bool) []stage {
 				stage{"plain", []string{"-test.run", "^TestHand$/^plain$", "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"likely", []string{"-test.run", "^TestHand$/" + f.cases, "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"generated", []string{"-test.run", "^TestGenerated$", "-tier", f.tier}})
+			if withStreams.MatchString(file) {
+				out = append(out, stage{"streams", []string{"-test.run", "^(TestOnto|TestRoutedStreams|TestPeers)$"}})
+			}
 			break
 		}
 	}
@@ -98,7 +113,7 @@ func (a *attacker) attack(bin, file, after string, whole bool) (by, reached stri
 			if err != nil || sure {
 				return by, s.name, err
 			}
-			if by == "TestGenerated" {
+			if aTest(by) {
 				break
 			}
 			unsteady = append(unsteady, by)
@@ -111,7 +126,7 @@ func (a *attacker) attack(bin, file, after string, whole bool) (by, reached stri
 // sure runs a case that failed without the mutant.
 func (a *attacker) sure(by string, s stage) (bool, error) {
 	args := s.args
-	if by != "TestGenerated" {
+	if !aTest(by) {
 		test, name := "TestHand", by
 		if rest, ok := strings.CutPrefix(by, "TestRegress/"); ok {
 			test, name = "TestRegress", rest

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -34,13 +35,60 @@ var named = []struct{ what, file, line, with string }{
 	{"guards not compared", "bpf/node/guard.h", `live.stale = 1;`, `return NEXT;`},
 	{"the generic program keeps an old configuration", "internal/datapath/generic.go", `g.numbers.WriteAt\(b\[:\], at\)`, `if was := g.old; len(was) == 0 { g.numbers.WriteAt(b[:], at) }`},
 	{"the generic program meets another port's configuration", "bpf/include/port.h", `__u64 number = current \? \*current : 0;`, `__u64 number = current ? *current - 1 : 0;`},
-	{"padding left behind the packet", "bpf/node/egress_xdp.h", `if \(pad && `, `if (0 && `},
+	{"padding left behind the packet", "bpf/node/egress_xdp.h", `return pad && bpf_xdp_adjust_tail`, `return 0 && bpf_xdp_adjust_tail`},
+	{"a bridge learns nothing from fast frames", "bpf/node/bridge.h", `if \(flags & BR_LEARNING\) \{`, `if (0) {`},
+	{"stations that have moved stay where they were", "bpf/node/bridge.h", `BRIDGE8\(entry, fdb_port\) != port \|\|`, `0 ||`},
+	{"stations in use age and are forgotten", "bpf/node/bridge.h", `>= \(__s64\)most\)`, `>= (__s64)ageing * 1000)`},
+	{"entries that have expired are used", "bpf/node/bridge.h", `if \(!\(flags & \(FDB_STATIC`, `if (0 && !(flags & (FDB_STATIC`},
+	{"every port reflects", "bpf/node/bridge.h", `to == port \|\| `, ``},
+	{"isolated ports reach each other", "bpf/node/bridge.h", `\(flags & flags_to & BR_ISOLATED\)`, `0`},
+	{"ports in every state forward", "bpf/node/bridge.h", `BRIDGE1\(port, port_state\) == BR_STATE_FORWARDING && `, ``},
+	{"locked ports let everybody in", "bpf/node/bridge.h", `!\(flags & ~\(__u64\)BR_PLAIN\) &&`, ``},
+	{"backup ports are not asked for", "bpf/node/bridge.h", ` \|\| BRIDGE8\(to, port_backup\)`, ``},
+	{"entries of the bridge itself are forwarded to", "bpf/node/bridge.h", `\(flags & FDB_LOCAL\) \|\| `, ``},
+	{"group addresses forwarded by entries", "bpf/node/bridge.h", `if \(eth->dst\[0\] & 1\)`, `if (0)`},
+	{"groups as senders forwarded", "bpf/node/bridge.h", `if \(\(src & 1\) \|\| !src\)`, `if (0)`},
+	{"a promiscuous bridge gets nothing", "bpf/node/bridge.h", `if \(BRIDGE4\(BRIDGE8\(br, br_dev\), dev_flags\) & IFF_PROMISC\)`, `if (0)`},
+	{"a port's mtu ignored", "bpf/node/bridge.h", `if \(!is_gso\(p\) && p->len`, `if (0 && p->len`},
+	{"br_netfilter's check of the header left out", "bpf/node/bridge.h", `if \(r != NEXT\)$`, `if (0)`},
+	{"br_netfilter's mtu left out", "bpf/node/bridge.h", `return len > mtu \? -SHUNT_R_MTU : \(int\)len;`, `return (int)len;`},
+	{"padding of bridged packets not cut", "bpf/node/bridge.h", `if \(r == NEXT && p->l3_len\)`, `if (0)`},
+	{"a bridge's own switch of br_netfilter ignored", "bpf/node/bridge.h", `return options \? SHUNT_R_BRIDGE_OPTION : NEXT;`, `return NEXT;`},
+	{"bridged packets are not shown to rules", "bpf/node/shown.h", `return \(cfg.shown4 \|\| cfg.shown6\) && p->shown;`, `return 0;`},
+	{"fragments shown to rules", "bpf/node/shown.h", `ip->frag & IP4_FRAG_MASK`, `0`},
+	{"a bridge takes one off the TTL that rules see", "bpf/node/shown.h", `w->value\[SHUNT_V_TTL\]\+\+;`, `;`},
+	{"rules behind the route ask for the port", "bpf/node/pipeline.h", `bridged\(p\) \? p->in->ifindex : p->out`, `p->out`},
+	{"connections that begin or end are fast", "bpf/node/conntrack.h", `if \(ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED`, `if (0 && ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED`},
+	{"translated connections are fast", "bpf/node/conntrack.h", `if \(status & \(IPS_SRC_NAT \| IPS_DST_NAT\)\)`, `if (0)`},
+	{"blocked ports routed to", "bpf/node/onto.h", `!port_plain\(to, BRIDGE8\(to, port_flags\)\) \|\| `, ``},
+	{"a promiscuous bridge routed past", "bpf/node/onto.h", `\(IFF_UP \| IFF_PROMISC\)\) != IFF_UP`, `IFF_UP) != IFF_UP`},
+	{"listeners on a bridge routed past", "bpf/node/onto.h", `if \(BRIDGE8\(dev, dev_taps\) != BRIDGE\(dev, dev_taps\)\)`, `if (0)`},
+	{"a port's mtu ignored when routed to", "bpf/node/onto.h", `return len > BRIDGE4\(dev, dev_mtu\) .* \? 0 : dev;`, `return dev;`},
+	{"routed to the wrong port", "bpf/node/onto.h", `port = BRIDGE4\(dev, dev_ifindex\)`, `port = (BRIDGE4(dev, dev_ifindex) ^ 1)`},
+	{"neighbours behind a bridge not kept alive", "bpf/node/onto.h", `note_neighbour\(p\);`, `;`},
+	{"the other end of a veth has another address", "bpf/node/peer.h", `return peek\(BRIDGE8\(peer, dev_addr\), 8\) << 16 == mac << 16;`, `return 1;`},
+	{"the other end of a veth is smaller", "bpf/node/peer.h", `if \(len > BRIDGE4\(peer, dev_mtu\)`, `if (0 && len > BRIDGE4(peer, dev_mtu)`},
+}
+
+// namedVLAN are bugs of bridges that filter by VLAN, which not every kernel has: `-all` tests them too.
+var namedVLAN = []struct{ what, file, line, with string }{
+	{"frames of a VLAN that a port is not in", "bpf/node/bridge_vlan.h", `return entry && BRIDGE1\(entry, vlan_state\) == VLAN_FORWARDING \? \(int\)id : -SHUNT_R_BRIDGE_MEMBER;`, `return (int)id;`},
+	{"another VLAN given to untagged frames", "bpf/node/bridge_vlan.h", `id = BRIDGE2\(group, group_pvid\);`, `id = 1;`},
+	{"the state of the PVID ignored", "bpf/node/bridge_vlan.h", `&& BRIDGE1\(group, group_pvid_state\) == VLAN_FORWARDING `, ``},
+	{"a VLAN's state at the way out ignored", "bpf/node/bridge_vlan.h", `BRIDGE1\(entry, vlan_state\) != VLAN_FORWARDING \|\|`, `0 ||`},
+	{"every frame leaves tagged", "bpf/node/bridge_vlan.h", `\(\(flags & VLAN_UNTAGGED\) \? 0 : TAGGED_OUT\)`, `TAGGED_OUT`},
+	{"stations known in every VLAN alike", "bpf/node/bridge.h", `dst \|= \(__u64\)p->vlan_id << 48;`, `dst |= 1ULL << 48;`},
+	{"tags of another protocol taken", "bpf/node/bridge_vlan.h", `tag >> 16 != BRIDGE2\(br, br_vlan_proto\)`, `0`},
 }
 
 // namedMutants finds the lines of the named bugs; one that matches no line is an error, or it would silently not be tested.
 func namedMutants() ([]mutant, error) {
+	list := named
+	if *allFlag {
+		list = slices.Concat(named, namedVLAN)
+	}
 	var out []mutant
-	for _, n := range named {
+	for _, n := range list {
 		text, err := os.ReadFile(n.file)
 		if err != nil {
 			return nil, err
