@@ -382,6 +382,8 @@ struct shunt_neigh_use {
 	__u64 stamp;	/* jiffies >> 6 */
 };
 
+#define SHUNT_NO_PORT 0x7fffffff	/* a port that a packet lacks: no device's index */
+
 /* Dimensions and values of rules, entries and operations of an image; internal/rules/image/entry.go, layout.go. */
 enum shunt_dim {
 	SHUNT_D_SRC,
@@ -391,6 +393,8 @@ enum shunt_dim {
 	SHUNT_D_PROTO,
 	SHUNT_D_IIF,
 	SHUNT_D_OIF,
+	SHUNT_D_PHYS_IN,	/* ports of bridges, 0 for none */
+	SHUNT_D_PHYS_OUT,	/* or SHUNT_NO_PORT */
 	SHUNT_D_COUNT,
 };
 enum shunt_value {

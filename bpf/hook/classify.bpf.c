@@ -14,6 +14,7 @@ struct classified {
 	__u32 mark, ds;
 	__u32 n;
 	__u32 count[8];
+	__u32 phys_in, phys_out;
 };
 
 #define RULE_FRAME sizeof(struct classified)
@@ -50,6 +51,10 @@ int shunt_classify(struct xdp_md *ctx)
 		p->tos = bpf_ntohl(ip6->flow) >> 20;
 	}
 	r = rules_begin(p);
+	if (p->rules) {
+		p->rules->phys_in = c->phys_in;
+		p->rules->phys_out = c->phys_out;
+	}
 	if (r == NEXT)
 		r = node_rules(p, RULES_RAW, 0);
 	if (r == NEXT && c->ct_state && !rules_untracked(p)) {

@@ -95,6 +95,7 @@ always_inline int pipeline(struct packet *p)
 			return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
 	}
 	NODE(rules_begin(p));
+	rules_ports(p);
 	NODE(rules_front(p));
 	r = node_rules(p, RULES_RAW, 0);
 	if (r == NEXT && tracked(p) && !rules_untracked(p)) {

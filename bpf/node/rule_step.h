@@ -84,6 +84,7 @@ struct rule_walk {
 
 	/* The packet. */
 	__u32 in, out;			/* ifindexes of its logical interfaces */
+	__u32 phys_in, phys_out;	/* and of the bridge's ports, see shown.h */
 	__u32 have;			/* 1 << enum shunt_value */
 	__u32 value[32];		/* by enum shunt_value */
 	__u64 src[2], dst[2];		/* IPv6, upper half first */
@@ -144,6 +145,8 @@ always_inline __u64 rule_and(struct rule_walk *w, __u32 offset)
 	AND_ROW(SHUNT_D_PROTO);
 	AND_ROW(SHUNT_D_IIF);
 	AND_ROW(SHUNT_D_OIF);
+	AND_ROW(SHUNT_D_PHYS_IN);
+	AND_ROW(SHUNT_D_PHYS_OUT);
 	return all;
 }
 

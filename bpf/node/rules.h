@@ -152,6 +152,10 @@ __attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
 		RULE_ROW(SHUNT_D_IIF, rule_device(base, table, arg, w->in));
 	if (RULE_ASKED(SHUNT_D_OIF))
 		RULE_ROW(SHUNT_D_OIF, rule_device(base, table, arg, w->out));
+	if (RULE_ASKED(SHUNT_D_PHYS_IN))
+		RULE_ROW(SHUNT_D_PHYS_IN, rule_device(base, table, arg, w->phys_in));
+	if (RULE_ASKED(SHUNT_D_PHYS_OUT))
+		RULE_ROW(SHUNT_D_PHYS_OUT, rule_device(base, table, arg, w->phys_out));
 	w->op = w->depth = w->verdict = 0;
 	w->set.head = w->set.state = 0;
 	rule_go(w, 0);

@@ -15,6 +15,7 @@
 
 #include "ip6.h"
 #include "rules.h"
+#include "layout.h"
 
 #if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
 
@@ -72,6 +73,42 @@ always_inline int node_shown(struct packet *p)
 		__builtin_memcpy(&p->pair, &ip->src, sizeof(p->pair));
 	}
 	return NEXT;
+}
+
+#define RULE_PHYS (1 << SHUNT_D_PHYS_IN | 1 << SHUNT_D_PHYS_OUT)
+#define RULE_NO_ROW 0xffffffff	/* no device's index, and in no image */
+
+/*
+ * The port by which br_netfilter has shown to prerouting what is routed from a bridge; 0 where it has not. `option`: while this option of the bridge says so.
+ * A function of its own, since its variables need no room in the frame of its caller.
+ */
+__attribute__((noinline)) __u32 shown_by(ctx_t *ctx, __u64 option)
+{
+	__u64 dev = device_at(ctx);
+
+	if (option && !(BRIDGE8(BRIDGE8(BRIDGE8(dev, dev_handler), port_bridge), br_options) & option))
+		return 0;
+	return BRIDGE4(dev, dev_ifindex);
+}
+
+/* The ports that rules ask for (physdev). br_netfilter gives them to what it shows; of what is routed it knows none that it leaves by. */
+always_inline void rules_ports(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+	__u32 how = p->is6 ? cfg.called6 : cfg.called4, in = 0;
+
+	if (!(frozen.rule_dims & RULE_PHYS) || !w)
+		return;
+	w->phys_out = 0;
+	if (frozen.bridges.known && cfg.bridge) {
+		if (how == SHUNT_CALLED_SLOW)	/* whether it is shown is not known here */
+			in = RULE_NO_ROW;
+		else
+			in = shown_by(p->ctx, how == SHUNT_CALLED_ALL ? 0 : p->is6 ? frozen.bridges.call6 : frozen.bridges.call4);
+		if (in)
+			w->phys_out = bridged(p) ? p->out : SHUNT_NO_PORT;
+	}
+	w->phys_in = in;
 }
 
 /* Behind the route images take the TTL for one more than what rules see. There is none more than 255. */

@@ -20,7 +20,7 @@ type TCRuleWalk struct {
 	Base    uint32
 	Sums    uint32
 	Records uint32
-	Row     [8]uint32
+	Row     [10]uint32
 	From    uint32
 	At      uint32
 	Next    uint32
@@ -35,6 +35,8 @@ type TCRuleWalk struct {
 	Mangled uint32
 	In      uint32
 	Out     uint32
+	PhysIn  uint32
+	PhysOut uint32
 	Have    uint32
 	Value   [32]uint32
 	Src     [2]uint64

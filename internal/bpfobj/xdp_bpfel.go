@@ -29,7 +29,7 @@ type XDPRuleWalk struct {
 	Base    uint32
 	Sums    uint32
 	Records uint32
-	Row     [8]uint32
+	Row     [10]uint32
 	From    uint32
 	At      uint32
 	Next    uint32
@@ -44,6 +44,8 @@ type XDPRuleWalk struct {
 	Mangled uint32
 	In      uint32
 	Out     uint32
+	PhysIn  uint32
+	PhysOut uint32
 	Have    uint32
 	Value   [32]uint32
 	Src     [2]uint64

@@ -82,6 +82,8 @@ func missing(f ruleset.Field, iface string) string {
 			return ""
 		}
 		return "the object does not know its interface; say --interface"
+	case ruleset.PhysIn, ruleset.PhysOut:
+		return "the file does not say which bridges the host has"
 	case ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType, ruleset.OIFName, ruleset.OIFIndex, ruleset.OIFGroup, ruleset.OIFType:
 		return "the file does not say which interfaces the host has"
 	case ruleset.PacketType, ruleset.SrcAddrType, ruleset.DstAddrType:

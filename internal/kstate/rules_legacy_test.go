@@ -108,6 +108,11 @@ const legacyRules = `
 -m tos --tos 0x10/0x3f -j ACCEPT
 -m ttl --ttl-eq 5 -j ACCEPT
 -m ttl --ttl-lt 5 -j ACCEPT
+-m physdev --physdev-in p0 -j ACCEPT
+-m physdev ! --physdev-in veth+ -j ACCEPT
+-m physdev --physdev-is-bridged -j ACCEPT
+-m physdev --physdev-in p0 --physdev-out p1 --physdev-is-bridged -j DROP
+-m physdev --physdev-is-in --physdev-is-out -j DROP
 -m limit --limit 5/sec -j ACCEPT
 -m limit --limit 10/min --limit-burst 3 -j ACCEPT
 -m statistic --mode random --probability 0.50000000000 -j ACCEPT
@@ -187,6 +192,9 @@ func TestLegacySteps(t *testing.T) {
 			"-m mac --mac-source 00:11:22:33:44:55 -j DROP":              "ether saddr 1122334455-1122334455, count, drop",
 			"-m pkttype --pkt-type multicast -j DROP":                    "pkttype 2-2, count, drop",
 			"-m addrtype --dst-type LOCAL -j DROP":                       "not fib daddr type&4 0-0, count, drop",
+			"-m physdev --physdev-is-in ! --physdev-in a+ -j DROP":       "not physin 0-0, not physin 61000000000000000000000000000000-61ffffffffffffffffffffffffffffff, count, drop",
+			"-m physdev --physdev-is-bridged --physdev-out a -j DROP":    "physout 61000000000000000000000000000000-61000000000000000000000000000000, not physout 0-0, count, drop",
+			"-m physdev ! --physdev-is-bridged -j DROP":                  "none or not physout 0-0, count, drop",
 			"-m length --length 10:20 -j DROP":                           "length a-14, count, drop",
 			"-m dscp --dscp 46 -j DROP":                                  "dsfield&fc b8-b8, count, drop",
 			"-m devgroup --src-group 1 -j DROP":                          "iifgroup 1-1, count, drop",

@@ -29,8 +29,8 @@ type node struct {
 const (
 	firstImage = 128
 	stages     = 2 * image.Stages
-	headLen    = 4 * (10 + 8) // struct classified
-	offRules   = 24 + 8*512   // struct shunt_live
+	headLen    = 4 * (10 + 8 + 2) // struct classified
+	offRules   = 24 + 8*512       // struct shunt_live
 )
 
 func loadNode(t testing.TB, size int, shapes [stages]image.Shape) *node {
@@ -180,6 +180,12 @@ func frameOf(p *rules.Packet) []byte {
 	b := make([]byte, headLen+14, headLen+14+60)
 	binary.NativeEndian.PutUint32(b, uint32(p.IIF.Index))
 	binary.NativeEndian.PutUint32(b[4:], uint32(p.OIF.Index))
+	ports := [2]uint32{uint32(p.PhysIn.Index), uint32(p.PhysOut.Index)}
+	if p.PhysIn != (rules.Device{}) && p.PhysOut == (rules.Device{}) {
+		ports[1] = 1<<31 - 1 // SHUNT_NO_PORT
+	}
+	binary.NativeEndian.PutUint32(b[4*18:], ports[0])
+	binary.NativeEndian.PutUint32(b[4*19:], ports[1])
 	if c := p.CT; c != nil {
 		for i, v := range []uint32{uint32(c.State), c.Status, c.Mark, map[bool]uint32{true: 1}[c.Reply]} {
 			binary.NativeEndian.PutUint32(b[8+4*i:], v)

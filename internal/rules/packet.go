@@ -11,6 +11,7 @@ import (
 // Packet is a packet that is being forwarded, as far as rules can see it. Its family is that of the addresses.
 type Packet struct {
 	IIF, OIF           Device // as the rules see them: the bridge or VLAN device, not the port
+	PhysIn, PhysOut    Device // the bridge ports, where br_netfilter shows the packet to rules; PhysOut only if it is bridged
 	EtherSrc, EtherDst uint64 // 48 bits
 	EtherPadding       int    // bytes of the received frame behind the IP packet
 	PacketType         uint8  // PACKET_*
@@ -130,6 +131,13 @@ func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
 			return device(f, Device{})
 		}
 		return device(f, w.p.OIF)
+	case ruleset.PhysIn, ruleset.PhysOut:
+		if at.hook == ruleset.Ingress || at.hook == ruleset.Egress { // before br_netfilter, and behind it
+			return device(f, Device{})
+		}
+		if f == ruleset.PhysOut && at.hook == ruleset.Prerouting {
+			return ruleset.Value{}, toPresence(w.p.PhysIn == Device{})
+		}
 	case ruleset.TTL:
 		if routed(at.hook) {
 			return ruleset.Num(uint64(w.p.TTL - 1)), there // ip_forward and ip6_forward count down before the hook
@@ -147,7 +155,7 @@ func routed(h ruleset.Hook) bool {
 func device(f ruleset.Field, d Device) (ruleset.Value, presence) {
 	none := d == Device{}
 	switch f {
-	case ruleset.IIFName, ruleset.OIFName:
+	case ruleset.IIFName, ruleset.OIFName, ruleset.PhysIn, ruleset.PhysOut:
 		return ruleset.Name(d.Name), there
 	case ruleset.IIFIndex, ruleset.OIFIndex:
 		return ruleset.Num(uint64(d.Index)), there
@@ -186,8 +194,12 @@ func (w *walk) raw(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 		return num(0x86dd)
 	case ruleset.PacketType:
 		return num(uint64(p.PacketType))
-	case ruleset.PhysIn, ruleset.PhysOut, ruleset.PhysFlags, ruleset.IPsecIn, ruleset.IPsecOut:
-		return num(0) // routed, and no IPsec: other packets are slow before any rule is asked
+	case ruleset.PhysIn:
+		return device(f, p.PhysIn)
+	case ruleset.PhysOut:
+		return ruleset.Name(p.PhysOut.Name), toPresence(p.PhysIn == Device{} || p.PhysOut != Device{})
+	case ruleset.IPsecIn, ruleset.IPsecOut:
+		return num(0) // other packets are slow before any rule is asked
 	case ruleset.NFProto:
 		if four {
 			return num(uint64(ruleset.IP4))

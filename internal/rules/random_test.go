@@ -64,7 +64,7 @@ func someRanges(t *rapid.T, f Field) []Range {
 var testable = []Field{
 	IIFName, OIFName, IIFIndex, OIFIndex, IIFGroup, OIFGroup, IIFType, NFProto, EtherType, IP4Src, IP4Src, IP4Dst, IP4Dst, IP6Src, IP6Dst, L4Proto, L4Proto,
 	DSField, TTL, Length, FragOffset, FlowLabel, SPort, DPort, DPort, TCPFlags, ICMPType, SetSPort, Mark, Mark, CTState, CTState, CTStateNAT, CTStatus,
-	CTDirection, CTMark, CTZone, PhysIn, IPsecIn, PacketType, DstAddrType, EtherSrc,
+	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, DstAddrType, EtherSrc,
 }
 
 func someTest(t *rapid.T) Test {
@@ -291,6 +291,12 @@ func somePacket(t *rapid.T, family Family) Packet {
 		SPort: port("sport"), DPort: port("dport"), TCPFlags: uint8(near("flags")), ICMPType: uint16(near("icmp")),
 		TTL: uint8(near("ttl") + rapid.SampledFrom([]uint64{0, 1, 2, 60}).Draw(t, "ttl room")), DSField: uint8(near("ds")), Length: uint16(near("length")), EtherPadding: n(0, 2, "padding"), EtherSrc: near("mac"),
 		Mark: uint32(near("mark")),
+	}
+	if n(0, 2, "bridge") > 0 {
+		p.PhysIn = rapid.SampledFrom(someDevices).Draw(t, "port in")
+		if p.PhysIn != (Device{}) && n(0, 1, "bridged") == 1 {
+			p.PhysOut = rapid.SampledFrom(someDevices).Draw(t, "port out")
+		}
 	}
 	if family == IP4 && n(0, 5, "fragment") == 0 {
 		p.FragOffset = uint16(near("offset"))

@@ -26,6 +26,7 @@ func (f *flattener) settle(s ruleset.Step) (out ruleset.Step, fixed, holds bool)
 func (f *flattener) settleAny(s ruleset.AnyTest) (ruleset.Step, bool, bool) {
 	var open []ruleset.Test
 	for _, t := range s.Of {
+		t = f.before(t)
 		_, fixed, holds := f.settleTest(t)
 		if fixed && holds {
 			return s, true, !s.Not
@@ -40,7 +41,20 @@ func (f *flattener) settleAny(s ruleset.AnyTest) (ruleset.Step, bool, bool) {
 	return ruleset.AnyTest{Of: open, Not: s.Not}, false, false
 }
 
+// before asks for the port that a packet is bridged to as far as it is known at prerouting: whoever came by a port lacks it still, and others have none.
+func (f *flattener) before(t ruleset.Test) ruleset.Test {
+	if t.Field != ruleset.PhysOut || f.place.hook != ruleset.Prerouting {
+		return t
+	}
+	none := ruleset.Test{Field: ruleset.PhysIn}
+	if satisfied(t, ruleset.Value{}) {
+		none.Ranges = []ruleset.Range{ruleset.One(ruleset.Value{})}
+	}
+	return none
+}
+
 func (f *flattener) settleTest(t ruleset.Test) (ruleset.Step, bool, bool) {
+	t = f.before(t)
 	if v, p, known := f.constant(t.Field); known {
 		return t, true, p == there && satisfied(t, v)
 	}
@@ -101,7 +115,9 @@ func (f *flattener) constant(x ruleset.Field) (ruleset.Value, presence, bool) {
 			return ruleset.Num(0x0800), there, true
 		}
 		return ruleset.Num(0x86dd), there, true
-	case ruleset.PhysIn, ruleset.PhysOut, ruleset.PhysFlags, ruleset.IPsecIn, ruleset.IPsecOut: // no reader gives the first three yet: br_netfilter has them of what came to the router by a bridge
+	case ruleset.PhysIn, ruleset.PhysOut:
+		return ruleset.Value{}, there, hook == ruleset.Ingress || hook == ruleset.Egress
+	case ruleset.IPsecIn, ruleset.IPsecOut:
 		return ruleset.Value{}, there, true
 	case ruleset.CTState, ruleset.CTStateNAT:
 		if !f.place.tracked && f.epochs[ctGroup] == 0 {
@@ -146,7 +162,7 @@ func (f *flattener) has(x ruleset.Field) how {
 		return sometimes
 	case ruleset.SPort, ruleset.DPort, ruleset.SetSPort, ruleset.SetDPort, ruleset.TCPFlags, ruleset.ICMPType:
 		return sometimes
-	case ruleset.IIFGroup, ruleset.IIFType, ruleset.OIFGroup, ruleset.OIFType:
+	case ruleset.IIFGroup, ruleset.IIFType, ruleset.OIFGroup, ruleset.OIFType, ruleset.PhysOut:
 		return sometimes
 	}
 	return always

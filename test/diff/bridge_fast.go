@@ -45,7 +45,7 @@ func (x *Excuse) mustBridge(p Packet, out int) bool {
 
 // expectBridged adds those frames that had to be bridged fast: which left Linux as they were by one port only, behind which their destination was known, as their
 // source was behind the port that they came by.
-func (e *expectation) expectBridged(x *Excuse, packets []Packet, linux *output, l learned, allowed func(Packet) bool) {
+func (e *expectation) expectBridged(x *Excuse, packets []Packet, linux *output, l learned, allowed func(p Packet, out int) bool) {
 	exits := map[string][]int{}
 	for i := range Ports {
 		for _, f := range linux[i] {
@@ -56,7 +56,7 @@ func (e *expectation) expectBridged(x *Excuse, packets []Packet, linux *output, 
 	}
 	for _, p := range packets {
 		out := exits[string(p.Frame)]
-		if !plainBridged(p) || x.Shown && !plainShown(p) || len(out) != 1 || out[0] == p.Port || !x.mustBridge(p, out[0]) || !allowed(p) {
+		if !plainBridged(p) || x.Shown && !plainShown(p) || len(out) != 1 || out[0] == p.Port || !x.mustBridge(p, out[0]) || !allowed(p, out[0]) {
 			continue
 		}
 		if l.at(p.Frame[6:12], p.Port) && l.at(p.Frame[:6], out[0]) {

@@ -29,7 +29,7 @@ func bridgeNetfilterTraps() []hand {
 	said := join(everybody(), chat(), padded(), onPorts(), asks())
 	on := bridge("", withBridgeNetfilter...)
 	alone := slices.Concat(on, []string{"sysctl net.ipv4.ip_forward=0", "sysctl net.ipv6.conf.all.forwarding=0"}) // routed packets rest on the same words
-	traps := slices.Concat(shownRules(), shownConnections())
+	traps := slices.Concat(shownRules(), shownPorts(), shownConnections())
 	return append(traps, []hand{
 		bare("frames", "headers are checked, and what lies behind a packet is cut off, even where no rule looks", shown, []string{"fast", "ip4-options", "ip4-header", "ip4-checksum", "ip6-header", "ip6-extension", "too-short"},
 			step(join(everybody(), across(byWire(join(eachEdit(v4, v6, lab.TTL(0), lab.TTL(1), lab.TTL(2), lab.BadIPChecksum(), lab.BadTransportChecksum()), options(v4), fragments(v4), shortMessages())))), on...),
@@ -97,8 +97,7 @@ func shownRules() []hand {
 			step(said, slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 53 limit rate 1/hour counter drop", "ip dscp set af11")...)})...),
 			step(said, table(chain("a", "postrouting", "0", "meta nfproto ipv4 iifname br0 counter drop", "meta nfproto ipv4 iif 1 counter drop", "meta nfproto ipv4 meta iiftype ether counter drop")...)),
 			step(said, table(chain("a", "forward", "0", "fib daddr type local counter drop")...), "ip address add 10.0.0.32/24 dev br0"),
-			step(said, table(chain("a", "forward", "0", "udp dport 53 limit rate 1/hour counter drop", "counter")...)),
-			step(said, "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "ip6tables-legacy -A FORWARD -m physdev --physdev-out p0 --physdev-is-bridged -p udp -j DROP")),
+			step(said, table(chain("a", "forward", "0", "udp dport 53 limit rate 1/hour counter drop", "counter")...))),
 		rules("rules that change", "while shunt's process is stopped", []string{"fast", "stale"}, step(said, slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 5353 counter drop")...)})...),
 			frozen(said, "nft add rule inet t a udp dport 53 counter drop"), step(said), frozen(said, "nft insert rule inet t a tcp dport 53 counter drop"), step(said, "nft flush ruleset"), step(said, "iptables-legacy -P FORWARD ACCEPT", "iptables-legacy -A FORWARD -i br0 -o br0 -p udp --dport 53 -j DROP"),
 			frozen(said, "iptables-legacy -I FORWARD -o br0 -p tcp --dport 53 -j DROP"), step(said)),
@@ -106,6 +105,36 @@ func shownRules() []hand {
 			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), slices.Concat(on, []string{table(chain("a", "forward", "0", "iifname br0 counter", "meta length > 1500 counter")...)})...)}},
 		{name: "bridge shown to rules, fragments", why: "they are put together where connections are tracked, and rules see them otherwise", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fragment"},
 			steps: []handStep{step(join(everybody(), across(byWire(fragments(flowOf(0, h0, h1))))), slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 2000 counter drop", "counter")...)})...)}},
+	}
+}
+
+// shownPorts are rules that ask for the bridge's ports. Of what is routed they know the port that it came by, and none that it leaves by.
+func shownPorts() []hand {
+	said := join(everybody(), chat(), onPorts())
+	routed := join(said, upAndDown())
+	rules := func(tool, at string, matches ...string) (out []string) {
+		out = []string{"nft flush ruleset"}
+		for _, family := range []string{"ip", "ip6"} {
+			for _, m := range matches {
+				out = append(out, family+tool+" "+at+" -m physdev "+m)
+			}
+		}
+		return out
+	}
+	early := rules("tables", "-t raw -A PREROUTING", "--physdev-in p0", "! --physdev-in p0", "--physdev-is-in", "! --physdev-is-in", "! --physdev-is-bridged", "! --physdev-is-out", "! --physdev-out p1", "--physdev-out p+ -j DROP")
+	forward := rules("tables", "-A FORWARD", "--physdev-in p0 --physdev-out p1 -p udp --dport 53 -j DROP", "--physdev-is-bridged", "! --physdev-is-bridged", "--physdev-in p+", "! --physdev-in p1", "! --physdev-out p+", "! --physdev-out p1", "--physdev-out p2", "--physdev-is-out")
+	late := rules("tables", "-t mangle -A POSTROUTING", "--physdev-is-bridged --physdev-out p1", "--physdev-is-bridged ! --physdev-out p1", "--physdev-is-in ! --physdev-out p2", "--physdev-in p0 -p tcp --dport 53 -j DROP", "--physdev-out br0 -j DROP", "--physdev-in p3 -j DROP")
+	old := rules("tables-legacy", "-A FORWARD", "! --physdev-is-out", "--physdev-in p0 -p udp --dport 53 -j DROP", "--physdev-is-bridged --physdev-out p1 -j ACCEPT", "! --physdev-in p0 --physdev-is-in")
+	fast := []string{"fast", "rule-drop"}
+	asked := func(name, why string, packets []Packet, first []string, more ...handStep) hand {
+		steps := []handStep{step(packets, slices.Concat(first, withBridgeNetfilter, early)...), step(packets, forward...), step(packets, late...), step(packets, old...)}
+		return hand{name: "bridge shown " + name, why: why, bare: true, slow: Excuse{Rules: true, Bridged: onBridge.Bridged, Shown: true}, hooks: []string{"tc"}, reasons: fast, loads: true, steps: append(steps, more...)}
+	}
+	return []hand{
+		asked("to rules of its ports", "physdev asks for the ports of what is bridged", said, bridge(""), frozen(said, "iptables-legacy -I FORWARD -m physdev --physdev-out p0 -p tcp --dport 53 -j DROP")),
+		asked("to rules of its ports, routed", "of what is routed it knows the port that it came by", routed, irb("")),
+		{name: "bridge not shown to rules of its ports", why: "where br_netfilter is off, by its switch or a bridge's, no packet has a port", bare: true, slow: Excuse{IP4: true, IP6: true, Bridged: onBridge.Bridged, Shown: true}, reasons: []string{"fast"},
+			steps: []handStep{step(routed, slices.Concat(irb("", withoutBridgeNetfilter...), early)...), step(routed, forward...), step(routed, late...), step(routed, "ip link set br0 type bridge nf_call_iptables 1"), step(routed, withBridgeNetfilter...)}},
 	}
 }
 

@@ -38,16 +38,27 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 		return nil, err
 	}
 	in, sure := rules.NewInterpreter(rs), !asksAddressTypes(rs)
+	ports := asksAny(rs, ruleset.PhysIn, ruleset.PhysOut)
 	return func(p Packet, out int) bool {
-		return sure && whole(p) && in.Run(rulePacket(p, r.linux.port(p.Port), r.linux.port(out))).Outcome == rules.Accepted
+		if !sure || !whole(p) {
+			return false
+		}
+		q := rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
+		if ports && r.c.Slow.bridges(p.Port) {
+			if !r.c.Slow.Shown || r.c.Hook == "xdp" || r.rig.tier(r.c) != "" { // then it is not known there whether the packet was shown
+				return false
+			}
+			q.PhysIn = q.IIF
+		}
+		return in.Run(q).Outcome == rules.Accepted
 	}, nil
 }
 
 // rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: at tc, and none that bridged
 // packets meet otherwise than routed ones.
-func (r *run) rulesAllowBridged() (func(p Packet) bool, error) {
+func (r *run) rulesAllowBridged() (func(p Packet, out int) bool, error) {
 	if !r.c.Slow.Rules || !r.c.Slow.Shown {
-		return func(Packet) bool { return true }, nil
+		return func(Packet, int) bool { return true }, nil
 	}
 	rs, err := r.linux.filters()
 	if err != nil {
@@ -55,11 +66,16 @@ func (r *run) rulesAllowBridged() (func(p Packet) bool, error) {
 	}
 	br0, err := r.linux.dut.Netlink().LinkByName("br0")
 	if err != nil || r.c.Hook == "xdp" || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
-		return func(Packet) bool { return false }, nil
+		return func(Packet, int) bool { return false }, nil
 	}
 	in, port := rules.NewInterpreter(rs), &lab.Port{Name: "br0", Index: br0.Attrs().Index}
-	return func(p Packet) bool {
-		return whole(p) && in.Run(rulePacket(p, port, port)).Outcome == rules.Accepted
+	return func(p Packet, out int) bool {
+		if !whole(p) {
+			return false
+		}
+		q, ports := rulePacket(p, port, port), rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
+		q.PhysIn, q.PhysOut = ports.IIF, ports.OIF
+		return in.Run(q).Outcome == rules.Accepted
 	}, nil
 }
 
@@ -70,7 +86,7 @@ func metOtherwise(rs *ruleset.Ruleset) bool {
 	})
 	other := func(f ruleset.Field) bool {
 		switch f {
-		case ruleset.TTL, ruleset.SrcAddrType, ruleset.DstAddrType, ruleset.PhysIn, ruleset.PhysOut, ruleset.PhysFlags:
+		case ruleset.TTL, ruleset.SrcAddrType, ruleset.DstAddrType:
 			return true
 		case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
 			return late // which have none there
@@ -143,6 +159,18 @@ func asksAddressTypes(rs *ruleset.Ruleset) bool {
 		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
 			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
 				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return slices.ContainsFunc(asked(s), alone) })
+			})
+		})
+	})
+}
+
+// asksAny says whether a rule asks for one of some fields.
+func asksAny(rs *ruleset.Ruleset, fields ...ruleset.Field) bool {
+	of := func(f ruleset.Field) bool { return slices.Contains(fields, f) }
+	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
+			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
+				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return slices.ContainsFunc(asked(s), of) })
 			})
 		})
 	})

@@ -69,7 +69,7 @@ var matches = map[string]func(c *Context, rev uint8, i *info) ([]rs.Step, string
 	"conntrack": matchConntrack, "state": matchState, "mark": matchMark(rs.Mark), "connmark": matchMark(rs.CTMark), "comment": matchComment,
 	"addrtype": matchAddrType, "iprange": matchIPRange, "mac": matchMAC, "length": matchLength, "pkttype": matchPacketType,
 	"dscp": matchDSCP, "tos": matchTOS, "ttl": matchTTL, "hl": matchTTL, "devgroup": matchDevGroup, "set": matchSet,
-	"rt": matchRouting,
+	"rt": matchRouting, "physdev": matchPhysdev,
 }
 
 // Match gives the steps of a match and the words for it.
@@ -406,6 +406,47 @@ func matchRouting(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 		return nil, "", fmt.Errorf("flags %#x are not modelled", flags)
 	}
 	return []rs.Step{rs.Test{Field: rs.L4Proto}}, fmt.Sprintf("%s--rt-type %d", bang(i.u8(17)&ofType != 0), i.u32(0)), nil
+}
+
+// matchPhysdev asks for the ports by which br_netfilter has shown the packet. What it has not shown satisfies what is negated; a port that what it has shown lacks
+// satisfies no name, nor the negation of one, but is no port (physdev_mt in xt_physdev.c).
+func matchPhysdev(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+	const in, out, bridged, isIn, isOut = 1, 2, 4, 8, 16
+	if rev != 0 {
+		return nil, "", errRevision
+	}
+	invert, asked := i.u8(64), i.u8(65)
+	if asked == 0 || asked&^(in|out|bridged|isIn|isOut) != 0 {
+		return nil, "", fmt.Errorf("options %#x are not modelled", asked)
+	}
+	var words []string
+	for _, o := range []struct {
+		bit   uint8
+		name  string
+		field rs.Field
+	}{{isIn, "--physdev-is-in", rs.PhysIn}, {in, "--physdev-in", rs.PhysIn}, {isOut, "--physdev-is-out", rs.PhysOut}, {out, "--physdev-out", rs.PhysOut}, {bridged, "--physdev-is-bridged", rs.PhysOut}} {
+		not := invert&o.bit != 0
+		some := rs.Test{Field: o.field, Ranges: []rs.Range{rs.One(rs.Value{})}, Not: true}
+		switch {
+		case asked&o.bit == 0:
+			continue
+		case o.bit&(in|out) == 0 && not:
+			steps = append(steps, rs.AnyTest{Of: []rs.Test{some}, Not: true})
+		case o.bit&(in|out) == 0:
+			steps = append(steps, some)
+		default:
+			at := map[uint8]int{in: 0, out: 32}[o.bit]
+			step, name := device(o.field, i.bytes(at, 16), i.bytes(at+16, 16), not)
+			if t, ok := step.(rs.Test); ok && name != "" && len(t.Ranges) == 1 && t.Ranges[0].Lo == (rs.Value{}) || name == "" || name == "+" {
+				return nil, "", errors.New("a name without a letter is not modelled")
+			}
+			steps = append(steps, step)
+			words = append(words, bang(not)+o.name+" "+name)
+			continue
+		}
+		words = append(words, bang(not)+o.name)
+	}
+	return steps, strings.Join(words, " "), nil
 }
 
 func matchDSCP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {

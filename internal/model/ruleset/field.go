@@ -24,9 +24,8 @@ const (
 	EtherDst   // 48 bits. Kernel: nft_payload link layer
 	EtherType  // 16 bits, skb->protocol: 0x0800 … Kernel: nft_meta protocol, ether type
 	PacketType // 3 bits, PACKET_HOST 0, PACKET_BROADCAST 1 … Kernel: nft_meta pkttype, xt_pkttype
-	PhysIn     // 128 bits, bridge port name by br_netfilter; all zero for a packet that no bridge handed on. Kernel: xt_physdev
-	PhysOut    // 128 bits, the same for the way out
-	PhysFlags  // 3 bits: 1 came in by a bridge port, 2 leaves by one, 4 is bridged, not routed. Kernel: xt_physdev
+	PhysIn     // 128 bits, name of the bridge port that the packet came by; all zero where br_netfilter has not shown it to rules. Kernel: xt_physdev
+	PhysOut    // 128 bits, name of the port that it is bridged to; all zero where PhysIn is; absent before forward, and where the packet is routed
 
 	// Network layer.
 	NFProto    // 8 bits, NFPROTO_IPV4 2 or NFPROTO_IPV6 10. Kernel: nft_meta nfproto
@@ -96,7 +95,7 @@ var fields = [numFields]fieldInfo{
 	IIFName: {"iifname", 128}, OIFName: {"oifname", 128}, IIFIndex: {"iif", 32}, OIFIndex: {"oif", 32},
 	IIFGroup: {"iifgroup", 32}, OIFGroup: {"oifgroup", 32}, IIFType: {"iiftype", 16}, OIFType: {"oiftype", 16},
 	EtherSrc: {"ether saddr", 48}, EtherDst: {"ether daddr", 48}, EtherType: {"ether type", 16}, PacketType: {"pkttype", 3},
-	PhysIn: {"physin", 128}, PhysOut: {"physout", 128}, PhysFlags: {"physdev", 3},
+	PhysIn: {"physin", 128}, PhysOut: {"physout", 128},
 	NFProto: {"nfproto", 8}, IP4Src: {"ip saddr", 32}, IP4Dst: {"ip daddr", 32}, IP6Src: {"ip6 saddr", 128}, IP6Dst: {"ip6 daddr", 128},
 	L4Proto: {"l4proto", 8}, DSField: {"dsfield", 8}, TTL: {"ttl", 8}, Length: {"length", 16}, IP4ID: {"ip id", 16},
 	FragOffset: {"ip frag-off", 16}, FlowLabel: {"ip6 flowlabel", 20},

@@ -131,7 +131,10 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		if side == OIF && at.hook <= ruleset.Prerouting || side == IIF && at.hook == ruleset.Egress { // not known there
 			return decided(holds(t, rules.Device{}))
 		}
-		return out.ask(side, l.deviceRanges(func(d rules.Device) bool { return holds(t, d) }), 32)
+		if side == PhysOut && at.hook <= ruleset.Prerouting { // asked otherwise there: rules.Flatten
+			return unsaid
+		}
+		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool { return holds(t, d) }), 32)
 	}
 	if v, ok := l.constant(t.Field, at); ok {
 		rs, plain := rules.Ranges(t)
@@ -243,7 +246,7 @@ func (l *lowering) any(out *entry, s ruleset.AnyTest, at place) outcome {
 				return unsaid
 			}
 		}
-		return out.ask(side, l.deviceRanges(func(d rules.Device) bool {
+		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool {
 			return slices.ContainsFunc(s.Of, func(t ruleset.Test) bool { return holds(t, d) }) != s.Not
 		}), 32)
 	}
@@ -279,6 +282,10 @@ func sideOf(f ruleset.Field) (Dim, bool) {
 		return IIF, true
 	case ruleset.OIFName, ruleset.OIFIndex, ruleset.OIFGroup, ruleset.OIFType:
 		return OIF, true
+	case ruleset.PhysIn:
+		return PhysIn, true
+	case ruleset.PhysOut:
+		return PhysOut, true
 	}
 	return 0, false
 }
@@ -286,6 +293,7 @@ func sideOf(f ruleset.Field) (Dim, bool) {
 // holds decides a test of a device's field.
 func holds(t ruleset.Test, d rules.Device) bool {
 	v, there := d.Field(t.Field)
+	there = there && d.Index != noPort
 	if t.Mask != (ruleset.Value{}) {
 		v = v.And(t.Mask)
 	}
@@ -293,13 +301,27 @@ func holds(t ruleset.Test, d rules.Device) bool {
 }
 
 // deviceRanges are the indexes of the devices that satisfy a condition.
-func (l *lowering) deviceRanges(ok func(rules.Device) bool) (rs []ruleset.Range) {
-	for _, d := range l.devices {
+func (l *lowering) deviceRanges(side Dim, ok func(rules.Device) bool) (rs []ruleset.Range) {
+	for _, d := range sideDevices(side, l.devices) {
 		if ok(d) {
 			rs = append(rs, ruleset.One(ruleset.Num(uint64(d.Index))))
 		}
 	}
 	return rules.Normal(rs, 32)
+}
+
+// noPort is in the place of the index of a port that a packet lacks: SHUNT_NO_PORT.
+const noPort = 1<<31 - 1
+
+// sideDevices are the devices that a dimension can stand for: of a bridge's ports none too, and of that where a packet goes one that it lacks.
+func sideDevices(side Dim, devices []rules.Device) []rules.Device {
+	switch side {
+	case PhysIn:
+		return append(slices.Clip(devices), rules.Device{})
+	case PhysOut:
+		return append(slices.Clip(devices), rules.Device{}, rules.Device{Index: noPort})
+	}
+	return devices
 }
 
 // ask adds a condition on a dimension.

@@ -19,6 +19,8 @@ const (
 	Proto
 	IIF
 	OIF
+	PhysIn  // the bridge's ports: 0 for none,
+	PhysOut // noPort for one that the packet lacks
 	NumDims
 )
 

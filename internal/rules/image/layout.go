@@ -164,8 +164,8 @@ func (w *writer) dim(d Dim, family ruleset.Family) {
 	var table int
 	var arg uint32
 	switch {
-	case d == IIF || d == OIF:
-		table, arg = w.hash(w.devices, cuts)
+	case d >= IIF:
+		table, arg = w.hash(sideDevices(d, w.devices), cuts)
 	case width == 128:
 		table, arg = w.search(cuts)
 	default:
