@@ -249,7 +249,7 @@ struct shunt_config {
 	__u8 called6;
 	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
 	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
-	__u8 shown4;			/* 1: and what it shows rules of this family is decided here (node/shown.h, TC) */
+	__u8 shown4;			/* 1: and what it shows rules of this family is decided here (node/shown.h) */
 	__u8 shown6;
 	__u8 called_pad[2];
 	__u32 hz;			/* jiffies in a second */

@@ -42,7 +42,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		r = SHUNT_R_SKB_OFFLOAD;
 	} else if (at_bridge(p)) {
 		r = bridge(p);
-		if (r == NEXT) {
+		if (r == NEXT && !is_shown(p)) {
 			leave(p, SHUNT_R_FAST, p->out);
 			return XDP_REDIRECT;	/* to where bridge_egress() said */
 		}
@@ -55,7 +55,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		r = pipeline(p);
 	padded = p->len - p->l3;
 	if (r == NEXT)
-		r = commit_xdp(p);
+		r = bridged(p) ? trim(p) : commit_xdp(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		rules_count(p, padded);
 	if (r != NEXT) {
@@ -63,7 +63,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		return r == SHUNT_R_RULE_DROP ? XDP_DROP : XDP_PASS;
 	}
 	leave(p, SHUNT_R_FAST, p->out);
-	return XDP_REDIRECT;	/* to where node_egress() said */
+	return XDP_REDIRECT;	/* to where node_egress() or bridge_egress() said */
 }
 
 char LICENSE[] SEC("license") = "GPL";

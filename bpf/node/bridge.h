@@ -230,7 +230,7 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 		return -r;
 	p->l3 = sizeof(*eth);
 	p->l3_len = r;
-#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+#ifndef SHUNT_GENERIC
 	p->shown = p->is6 ? cfg.shown6 : cfg.shown4;
 #endif
 	return NEXT;

@@ -8,7 +8,7 @@
  * Invariant: what rules see differently of bridged packets than of routed ones is either made up for here, or such rules leave them to Linux (internal/graph,
  * bridge_netfilter.go). A bridge takes nothing off the TTL, has no route, and knows no input device behind the bridge.
  *
- * At TC only, and not in the generic programs, which have no room for it on the stack.
+ * Not in the generic programs, which have no room for it on the stack.
  */
 #ifndef SHUNT_NODE_SHOWN_H
 #define SHUNT_NODE_SHOWN_H
@@ -17,7 +17,7 @@
 #include "rules.h"
 #include "layout.h"
 
-#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+#ifndef SHUNT_GENERIC
 
 /* Does the frame, of which it is known which port it leaves by, go on into the pipeline? */
 always_inline int is_shown(const struct packet *p)

@@ -216,13 +216,9 @@ func bridgeShapes(base bpfobj.Config, at bpfobj.Bridges, visit func(string, bpfo
 var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, DevFlags: 16, PortBridge: 24, BrTable: 32}
 
 // shownShapes lists ports of bridges where br_netfilter shows both families to rules of every kind, with and without connections, and with routed packets beside them.
-// At XDP these frames are Linux's.
-func shownShapes(base bpfobj.Config, hook graph.Hook, conntrack bool, visit func(string, bpfobj.Config)) {
+func shownShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj.Config)) {
 	base.Bridges, base.Bridge = someBridges, bpfobj.BridgeFrames
 	base.Called4, base.Called6, base.Shown4, base.Shown6 = bpfobj.CalledAll, bpfobj.CalledOption, 1, 1
-	if hook == graph.XDP {
-		base.Called4, base.Called6, base.Shown4, base.Shown6 = bpfobj.CalledSlow, bpfobj.CalledSlow, 0, 0
-	}
 	all := base
 	for _, f := range shapeFeatures {
 		f.on(&all)
@@ -233,9 +229,6 @@ func shownShapes(base bpfobj.Config, hook graph.Hook, conntrack bool, visit func
 			continue // much like the others
 		}
 		for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all} {
-			if hook == graph.XDP && (rest == "" || rules.stages == nil) {
-				continue // nothing is asked there
-			}
 			askRules(&c, rules.asks, rules.stages...)
 			visit(rules.name+rest, c)
 			if track(&c); conntrack {
@@ -295,7 +288,7 @@ func TestEveryShapeLoads(t *testing.T) {
 		run("gateway", hook, func(visit func(string, bpfobj.Config)) { gatewayShapes(base, missesConntrack(kernel) == nil, visit) })
 		run("bridge", hook, func(visit func(string, bpfobj.Config)) { bridgeShapes(base, o.bridges, visit) })
 		run("bridge shown", hook, func(visit func(string, bpfobj.Config)) {
-			shownShapes(base, hook, missesConntrack(kernel) == nil, visit)
+			shownShapes(base, missesConntrack(kernel) == nil, visit)
 		})
 		run("generic", genericOf[hook], func(visit func(string, bpfobj.Config)) { genericShapes(generic.fixed, visit) })
 	}

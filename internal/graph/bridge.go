@@ -34,7 +34,7 @@ func (b *builder) describeBridges() {
 		if !b.policy.Kernel.BridgeVLANs {
 			why = join(why, filtersVLANs(br))
 		}
-		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, p, model.IP4), Call6: b.call(br, p, model.IP6)}
+		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
 		p.Bridge.except()
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
@@ -187,7 +187,7 @@ func (b *builder) across() map[Attachment]bool {
 		if p.Bridge != nil && len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
 			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
 		}
-		willing[p.Index] = p.Bridge != nil && !p.Bridge.asks() && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
+		willing[p.Index] = p.Bridge != nil && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
 	}
 	all := map[int]exits{} // by bridge
 	for i := range g.Egress {
@@ -244,8 +244,6 @@ func (b *builder) joinBridges(hook Hook, across map[Attachment]bool) {
 		case p.Bridge == nil || p.Has(hook):
 		case across[Attachment{p.Index, hook}]:
 			p.Hooks, *why = append(p.Hooks, hook), nil
-		case hook == XDP && len(*why) == 0 && p.Bridge.asks():
-			*why = p.Bridge.atTC()
 		case len(*why) == 0 && len(p.Bridge.unseen()) == 0:
 			*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
 		}

@@ -18,7 +18,7 @@ type Call struct {
 	By  string `json:"by,omitempty"`  // what switches it on; empty: nothing does
 	All bool   `json:"all,omitempty"` // whatever the bridge's own option says
 	Why []Why  `json:"why,omitempty"` // why such frames are left to Linux; empty: the rules say nothing, and what is left of it is done in passing, or Asks
-	// Asks: rules and connection tracking say something, and the data path asks them, at tc.
+	// Asks: rules and connection tracking say something, and the data path asks them.
 	Asks bool `json:"asks,omitempty"`
 	// Except are the rules that leave part of these frames to Linux.
 	Except []Why  `json:"except,omitempty"`
@@ -26,7 +26,7 @@ type Call struct {
 }
 
 // call describes what br_netfilter does with frames of a family between the ports of a bridge. ARP is Linux's anyway.
-func (b *builder) call(br *model.Link, p *Port, family model.Family) Call {
+func (b *builder) call(br *model.Link, family model.Family) Call {
 	c := b.calledBy(br, family)
 	if c.By == "" {
 		return c
@@ -59,7 +59,7 @@ func (b *builder) call(br *model.Link, p *Port, family model.Family) Call {
 		}
 	}
 	if c.Asks {
-		c.Why = append(c.Why, b.unasked(br, p, c.By)...)
+		c.Why = append(c.Why, b.unasked(br, c.By)...)
 	}
 	if c.Why = tidy(c.Why); len(c.Why) > 0 {
 		c.Asks, c.Except = false, nil
@@ -75,11 +75,8 @@ func (b *builder) filterOf(family model.Family) *Filter {
 	return b.graph.Filter4
 }
 
-// unasked gives the reasons against asking rules and connections for what a bridge shows them from a port.
-func (b *builder) unasked(br *model.Link, p *Port, by string) (why []Why) {
-	if len(p.TC) > 0 {
-		why = append(why, because(reason.BridgeNetfilter, "%s; rules of bridged packets are asked at tc, and %s has none", by, p.Name))
-	}
+// unasked gives the reasons against asking rules and connections for what a bridge shows them.
+func (b *builder) unasked(br *model.Link, by string) (why []Why) {
 	if br.Bridge.VLANFiltering { // a frame has its tag beside it from the table of VLANs on, and forward and postrouting are not shown it
 		why = append(why, because(reason.BridgeNetfilter, "%s; rules, and %s filters by VLAN", by, br.Name))
 	}
@@ -166,25 +163,11 @@ func (b *builder) calledHost(br *model.Link, family model.Family) (why []Why) {
 	return why
 }
 
-// asks says whether rules or connection tracking are asked for frames between the bridge's ports: at tc, since the program for XDP that serves every port has no room for it.
-func (m *Member) asks() bool {
-	return len(m.Why) == 0 && (m.Call4.Asks || m.Call6.Asks)
-}
-
-// atTC gives the reason against XDP for frames of a bridge that rules are asked for.
-func (m *Member) atTC() []Why {
-	return []Why{because(reason.BridgeNetfilter, "rules of what %s bridges are asked at tc", m.Name)}
-}
-
-// callNodes gives what is asked for bridged packets its nodes, where the program for that is.
+// callNodes gives what is asked for bridged packets its nodes.
 func (b *builder) callNodes(p *Port) {
 	for family, c := range map[model.Family]*Call{model.IP4: &p.Bridge.Call4, model.IP6: &p.Bridge.Call6} {
-		switch {
-		case !c.Asks:
-		case p.Has(TC):
+		if c.Asks {
 			c.Nodes = slices.Concat(b.trackNode(family), rulesIn(b.filterOf(family)), rulesOut(b.filterOf(family)))
-		default:
-			c.Asks, c.Except, c.Why = false, nil, p.Bridge.atTC()
 		}
 	}
 	p.Bridge.except()

@@ -38,8 +38,7 @@ func TestRulesOfBridgedPackets(t *testing.T) {
 		{"the type of an address", []change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, toAddress)}, "", "type of an address", ""},
 		{"the TOS is written", []change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, tos)}, "", "sets", ""},
 		{"a bridge in a VRF", append(slices.Clone(tracked), redBridge), "", "in VRF red", ""},
-		{"XDP alone", append(slices.Clone(tracked), hook("xdp")), "", "asked at tc", ""},
-		{"no program for tc", append(slices.Clone(tracked), policy(func(p *Policy) { p.Failed = map[Attachment]string{{2, TC}: "refused"} })), "", "eth0 has none", ""},
+		{"tc alone", append(slices.Clone(tracked), hook("tc")), "conntrack", "", ""},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			g := Build(router(append([]change{bridged01, calls, routesNothing}, c.changes...)...))
@@ -64,17 +63,17 @@ func TestRulesOfBridgedPackets(t *testing.T) {
 			if six := p.Bridge.Call6; six.Asks || len(six.Why) > 0 {
 				t.Errorf("IPv6: %+v", six)
 			}
-			if call.Asks && !slices.Equal(p.Hooks, []Hook{TC}) {
-				t.Errorf("attached at %v", p.Hooks)
+			if want := map[bool]Hook{true: TC, false: XDP}[c.what == "tc alone"]; call.Asks && !slices.Equal(p.Hooks, []Hook{want}) {
+				t.Errorf("attached at %v, want %v", p.Hooks, want)
 			}
 		})
 	}
 }
 
-// Rules for bridged packets are no reason against XDP for what is addressed to the bridge, whose ports then have both programs.
+// Rules for bridged packets are asked by the program that serves what is addressed to the bridge.
 func TestRulesOfBridgedPacketsBesideRouting(t *testing.T) {
 	p := portOf(t, Build(router(bridged01, calls, lookups, tracks(defrag, trackIn, confirm))), "eth0")
-	if !p.Has(XDP) || !p.Has(TC) || !p.Bridge.Call4.Asks {
+	if !slices.Equal(p.Hooks, []Hook{XDP}) || !p.Bridge.Call4.Asks {
 		t.Errorf("hooks %v, %+v", p.Hooks, p.Bridge.Call4)
 	}
 }

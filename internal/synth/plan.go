@@ -227,8 +227,8 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			c.Bridge, c.BridgeVlans = bpfobj.BridgeFrames, flag(port.Bridge.VLANs)
 			words.bridge(port.Index)
 			c.In.Ifindex = uint32(port.Bridge.Index) // to rules that are shown what is bridged
-			c.Called4, c.Shown4, c.Track4 = called(port.Bridge.Call4, hook)
-			c.Called6, c.Shown6, c.Track6 = called(port.Bridge.Call6, hook)
+			c.Called4, c.Shown4, c.Track4 = called(port.Bridge.Call4)
+			c.Called6, c.Shown6, c.Track6 = called(port.Bridge.Call6)
 			words.called(c.Called4, called4)
 			words.called(c.Called6, called6)
 		}
@@ -288,11 +288,11 @@ func leadsOnto(g *graph.Graph, port graph.Port) bool {
 }
 
 // called says what a program does where br_netfilter looks at frames of a family: whether it asks the rules for them, and connection tracking.
-func called(c graph.Call, hook graph.Hook) (how, shown, track uint8) {
+func called(c graph.Call) (how, shown, track uint8) {
 	switch {
 	case c.By == "":
 		return 0, 0, 0
-	case len(c.Why) > 0, c.Asks && hook != graph.TC:
+	case len(c.Why) > 0:
 		return bpfobj.CalledSlow, 0, 0
 	}
 	how = bpfobj.CalledOption

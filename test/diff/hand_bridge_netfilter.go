@@ -39,15 +39,15 @@ func bridgeNetfilterTraps() []hand {
 		{name: "bridge shown offloads", why: "what is still to be cut passes whole, and what is still to be summed stays so", bare: true, slow: shown, hooks: []string{"tc"}, reasons: []string{"fast"},
 			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), on...), step(across(offloads()), "ip link set p1 mtu 1300")}},
 		bare("by a switch", "each switch is for one family, and off means off", shown, []string{"fast"}, step(said, on...), step(said, withoutBridgeNetfilter[0]), step(said, withBridgeNetfilter[0], withoutBridgeNetfilter[1])),
-		bare("by an option", "a bridge has switches of its own, which the next frame obeys", ruled, []string{"fast", "bridge-option", "bridge-netfilter"}, step(said, bridge("nf_call_iptables 1")...), frozen(said, "ip link set br0 type bridge nf_call_iptables 0"),
+		bare("by an option", "a bridge has switches of its own, which the next frame obeys", ruled, []string{"fast", "bridge-option"}, step(said, bridge("nf_call_iptables 1")...), frozen(said, "ip link set br0 type bridge nf_call_iptables 0"),
 			frozen(said, "ip link set br0 type bridge nf_call_ip6tables 1"), step(said, "ip link set br0 type bridge nf_call_iptables 1 nf_call_arptables 1"), step(said, chainOf("inet", "forward"))),
-		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale", "bridge-netfilter"}, step(said, alone...), frozen(said, chainOf("ip", "forward")), step(said, "nft flush ruleset"),
+		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale"}, step(said, alone...), frozen(said, chainOf("ip", "forward")), step(said, "nft flush ruleset"),
 			frozen(said, chainOf("ip6", "prerouting")), step(said, "nft flush ruleset", "nft add table ip t", "nft add chain ip t empty { type filter hook postrouting priority 0; policy accept; }"), frozen(said, "nft add rule ip t empty udp dport 53 drop")),
-		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale", "bridge-netfilter"}, slices.Concat([]handStep{step(said, alone...)}, oldTables(said))...),
-		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast", "bridge-netfilter"},
+		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale"}, slices.Concat([]handStep{step(said, alone...)}, oldTables(said))...),
+		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast"},
 			step(join(said, across(byWire(fragments(v4)))), slices.Concat(on, []string{"nft table ip t { chain a { type filter hook forward priority 0; ct state established counter accept; ct state invalid counter drop; }; }"})...)),
 		overBridge("a connection of", talk{"10.0.0.16", "10.0.3.10", 1000}), overBridge("one of IPv6 of", talk{stationA.addr(true).String(), "fd00::4:0:0:0:10", 1000}),
-		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast", "bridge-netfilter"}, step(join(said, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
+		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast"}, step(join(said, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
 			step(join(said, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting")),
 			step(join(said, upAndDown()), "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "iptables-legacy -t raw -A PREROUTING -m physdev --physdev-in p1 -p icmp -j DROP")),
 	}...)
@@ -70,7 +70,7 @@ func shownRules() []hand {
 	said := join(everybody(), chat(), onPorts(), padded(), between())
 	on := bridge("", withBridgeNetfilter...)
 	rules := func(name, why string, reasons []string, steps ...handStep) hand {
-		return hand{name: "bridge shown to " + name, why: why, bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: reasons, steps: steps, loads: true}
+		return hand{name: "bridge shown to " + name, why: why, bare: true, slow: bothFamilies, reasons: reasons, steps: steps, loads: true}
 	}
 	table := func(lines ...string) string {
 		return nftFile(append([]string{"flush ruleset", "add table inet t"}, lines...)...)
@@ -103,7 +103,7 @@ func shownRules() []hand {
 			frozen(said, "iptables-legacy -I FORWARD -o br0 -p tcp --dport 53 -j DROP"), step(said)),
 		{name: "bridge shown to rules, offloads", why: "what is still to be cut meets rules whole", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fast"},
 			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), slices.Concat(on, []string{table(chain("a", "forward", "0", "iifname br0 counter", "meta length > 1500 counter")...)})...)}},
-		{name: "bridge shown to rules, fragments", why: "they are put together where connections are tracked, and rules see them otherwise", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fragment"},
+		{name: "bridge shown to rules, fragments", why: "they are put together where connections are tracked, and rules see them otherwise", bare: true, slow: bothFamilies, reasons: []string{"fragment"},
 			steps: []handStep{step(join(everybody(), across(byWire(fragments(flowOf(0, h0, h1))))), slices.Concat(on, []string{table(chain("a", "forward", "0", "udp dport 2000 counter drop", "counter")...)})...)}},
 	}
 }
@@ -160,20 +160,20 @@ func shownConnections() (out []hand) {
 			if v6 && by.name != "one rule" {
 				continue
 			}
-			out = append(out, hand{name: "bridge shown connection" + family + " by " + by.name, why: "what is established between containers is fast, the rest is Linux's", bare: true, slow: bothFamilies, hooks: []string{"tc"}, loads: true,
+			out = append(out, hand{name: "bridge shown connection" + family + " by " + by.name, why: "what is established between containers is fast, the rest is Linux's", bare: true, slow: bothFamilies, loads: true,
 				reasons: []string{"fast", "conntrack-new", "conntrack-flags", "conntrack-window", "conntrack-checksum", "conntrack-state"}, steps: onOneBridge(c, slices.Concat(bridge("", withBridgeNetfilter...), by.rules))})
 		}
 	}
 	c := talk{stationA.addr(false).String(), stationB.addr(false).String(), 1000}
 	frozenSteps := acrossBridge(append(c.begins(slices.Concat(bridge("", withBridgeNetfilter...), []string{one})...), step(c.data(10, 141, 501)), frozen(c.data(10, 151, 501), "nft insert rule inet t f tcp dport 80 counter drop"), step(c.data(5, 151, 501)), atOnce(c.data(5, 151, 501), "nft flush ruleset")))
 	frozenSteps[0].packets = join(everybody(), frozenSteps[0].packets)
-	out = append(out, hand{name: "bridge shown connection frozen", why: "a rule that comes while shunt's process is stopped is met by the next packet of the connection", bare: true, slow: bothFamilies, hooks: []string{"tc"}, reasons: []string{"fast", "stale"}, loads: true, steps: frozenSteps})
+	out = append(out, hand{name: "bridge shown connection frozen", why: "a rule that comes while shunt's process is stopped is met by the next packet of the connection", bare: true, slow: bothFamilies, reasons: []string{"fast", "stale"}, loads: true, steps: frozenSteps})
 	ask, answer := stationA.flow(stationB, false), stationC.flow(stationA, false)
 	ask.DstPort, answer.SrcPort, answer.DstPort = 80, 80, 1000
 	dnat := slices.Concat(bridge("", withBridgeNetfilter...), []string{"ip address add 10.0.0.1/24 dev br0", fmt.Sprintf("ip neighbour replace %s lladdr %s dev br0 nud permanent", stationC.addr(false), stationC.mac()), one,
 		"nft table ip n { chain p { type nat hook prerouting priority dstnat; udp dport 80 dnat to " + stationC.addr(false).String() + "; }; }"})
 	asked, answered := byWire(in(0, ask.UDP("which"), ask.UDP("of you"))), byWire(in(2, answer.UDP("me"), answer.UDP("me")))
-	return append(out, hand{name: "bridge shown connection translated", why: "what is translated is Linux's, which finds another station for it", bare: true, slow: bothFamilies, hooks: []string{"tc"}, loads: true, reasons: []string{"conntrack-new", "conntrack-nat"},
+	return append(out, hand{name: "bridge shown connection translated", why: "what is translated is Linux's, which finds another station for it", bare: true, slow: bothFamilies, loads: true, reasons: []string{"conntrack-new", "conntrack-nat"},
 		steps: []handStep{step(join(everybody(), asked), dnat...), step(answered), step(asked), step(answered), step(asked)}})
 }
 

@@ -45,7 +45,7 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 		}
 		q := rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
 		if ports && r.c.Slow.bridges(p.Port) {
-			if !r.c.Slow.Shown || r.c.Hook == "xdp" || r.rig.tier(r.c) != "" { // then it is not known there whether the packet was shown
+			if !r.c.Slow.Shown || r.rig.tier(r.c) != "" { // then it is not known there whether the packet was shown
 				return false
 			}
 			q.PhysIn = q.IIF
@@ -54,8 +54,8 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 	}, nil
 }
 
-// rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: at tc, and none that bridged
-// packets meet otherwise than routed ones.
+// rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: none that
+// bridged packets meet otherwise than routed ones.
 func (r *run) rulesAllowBridged() (func(p Packet, out int) bool, error) {
 	if !r.c.Slow.Rules || !r.c.Slow.Shown {
 		return func(Packet, int) bool { return true }, nil
@@ -65,7 +65,7 @@ func (r *run) rulesAllowBridged() (func(p Packet, out int) bool, error) {
 		return nil, err
 	}
 	br0, err := r.linux.dut.Netlink().LinkByName("br0")
-	if err != nil || r.c.Hook == "xdp" || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
+	if err != nil || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
 		return func(Packet, int) bool { return false }, nil
 	}
 	in, port := rules.NewInterpreter(rs), &lab.Port{Name: "br0", Index: br0.Attrs().Index}

@@ -34,7 +34,7 @@ var first = []struct{ prefix, hooks, cases, tier string }{
 	{"internal/synth", "xdp,tc", "^(plain|at_once|mtu|multipath-policy-1|rp-filter_1.*|local-source|partial.*|jumbo|neighbour-moves.*|rule_ipproto_udp|rule[46]-ports|forwarding.*|frozen.*|watchdog)$", ""},
 	{"bpf/node/bridge_vlan", "xdp,tc", "^bridge_vlans.*$", ""},
 	{"bpf/node/bridge", "xdp,tc", "^bridge_(learning|moves|entries|frozen|isolated|hairpin|mtu|floods|locked|states|backup|own|shown_(frames|by|mtu|offloads)|in_use).*$", ""},
-	{"bpf/node/shown", "tc", "^bridge_shown.*", ""},
+	{"bpf/node/shown", "xdp,tc", "^bridge_shown.*", ""},
 	{"bpf/node/onto", "tc", "^bridge_(routes|shown_to_the_router).*$", ""},
 	{"bpf/node/peer", "tc", "^bridge_(routes|entries).*$", ""},
 	{"bpf/node/conntrack", "tc", "^(conntrack_.*|bridge_shown_connection.*)$", ""},
