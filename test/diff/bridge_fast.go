@@ -9,11 +9,11 @@ import (
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
-// irbFast says whether the data path routes to and from bridges: until then such packets are left to Linux, and none has to be fast.
-const irbFast = false
-
 // learned are Linux's forwarding databases before and after a step's packets; what they agree on held for all of these.
-type learned struct{ before, after fdb }
+type learned struct {
+	before, after fdb
+	host, onto    bool // does the data path route what comes by a bridge, and enter bridges from routes?
+}
 
 // at says whether an address was known behind a port all the time.
 func (l learned) at(mac []byte, port int) bool {
@@ -77,13 +77,13 @@ func (x *Excuse) routed(p Packet, l learned) (_ Packet, ok bool) {
 	}
 	p.Frame = slices.Clone(p.Frame)
 	copy(p.Frame, portMAC(p.Port))
-	return p, irbFast && !x.Bridge && l.at(p.Frame[6:12], p.Port)
+	return p, l.host && !x.Bridge && l.at(p.Frame[6:12], p.Port)
 }
 
 // leaves says whether a routed packet can be fast on its way out: into a bridge only to an address that it knows, and not back into the bridge
 // that it came from.
 func (x *Excuse) leaves(p Packet, out int, mac string, l learned) bool {
-	return !x.bridges(out) || irbFast && !x.Bridge && !x.bridges(p.Port) && l.at([]byte(mac), out)
+	return !x.bridges(out) || l.onto && !x.Bridge && !x.bridges(p.Port) && l.at([]byte(mac), out)
 }
 
 // bridges says whether a port is one of the bridge's.

@@ -183,7 +183,8 @@ func (r *run) step(n int, s *Step) error {
 			return err
 		}
 	}
-	var known learned
+	generic := r.rig.tier(r.c) != "" // and it does not know where routes to bridges end
+	known := learned{host: !generic, onto: !generic && r.c.Hook == "tc"}
 	if r.c.bridged() {
 		var err error
 		if known.before, err = r.linux.fdb(); err != nil {
