@@ -17,7 +17,7 @@
 #define SHUNT_HOP_SLOTS 2048	/* per CPU, see struct shunt_hop4 */
 #define SHUNT_DEST_WAYS 4	/* destinations in one cache line */
 #define SHUNT_PORT_SLOTS 4096	/* ports that the generic program can serve; a power of two */
-#define SHUNT_RULE_STAGES 6	/* IPv4 before connection tracking, before the route and behind it, IPv6 the same */
+#define SHUNT_RULE_STAGES 12	/* IPv4 before connection tracking, before the route and behind it, IPv6 the same; and of family bridge the same (the first of each is empty) */
 #define SHUNT_RULE_FRONTS 2	/* asked before all stages of IPv4, of IPv6: who is concerned by rules that are newer than the images */
 #define SHUNT_RULE_OVERS 2	/* asked behind the route before the image of IPv4, of IPv6, and decide over whom newer rules concern */
 #define SHUNT_RULES_ON (1U << 31)
@@ -60,6 +60,12 @@ enum shunt_called {
 	SHUNT_CALLED_OPTION,	/* while the bridge's own option says so; the rules say nothing, or are asked: shown4, shown6 */
 	SHUNT_CALLED_ALL,	/* all of them, and alike */
 	SHUNT_CALLED_SLOW,	/* and that is left to Linux */
+};
+
+/* What is asked of frames between ports, by family. */
+enum shunt_shown {
+	SHUNT_SHOWN_IP = 1,	/* rules of IP and connection tracking, by br_netfilter */
+	SHUNT_SHOWN_FRAMES = 2,	/* chains of family bridge */
 };
 
 /* State bits of a packet's connection, NF_STATE_BIT() of include/uapi/linux/netfilter/nf_conntrack_common.h. */
@@ -249,9 +255,10 @@ struct shunt_config {
 	__u8 called6;
 	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
 	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
-	__u8 shown4;			/* 1: and what it shows rules of this family is decided here (node/shown.h) */
+	__u8 shown4;			/* SHUNT_SHOWN_*: whether what rules say to frames of this family between ports is decided here (node/shown.h) */
 	__u8 shown6;
-	__u8 called_pad[2];
+	__u8 chains;			/* 1: there are chains of family bridge: frames without IP are Linux's */
+	__u8 called_pad[1];
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */
@@ -419,6 +426,8 @@ enum shunt_value {
 	SHUNT_V_CT_ZONE,
 	SHUNT_V_MAC_HIGH,	/* source address of the frame as received: two bytes, and four */
 	SHUNT_V_MAC_LOW,
+	SHUNT_V_TO_HIGH,	/* its destination address */
+	SHUNT_V_TO_LOW,
 	SHUNT_V_COUNT,
 };
 enum shunt_then {

@@ -11,6 +11,7 @@ import (
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/rules/image"
+	"github.com/shuntnet/shunt/internal/synth"
 )
 
 // dialect is a way to give Linux rules.
@@ -82,7 +83,7 @@ func ready(lanes ...*suite.Lane) error {
 // standing is what shows that a lane's shunt has taken in rules: what it has read, what it looks packets up in, a program.
 type standing struct {
 	read     *ruleset.Ruleset
-	images   [2 * image.Stages]*image.Image
+	images   [synth.Ways * image.Stages]*image.Image
 	programs suite.IDSet
 }
 

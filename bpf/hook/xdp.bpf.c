@@ -55,7 +55,7 @@ int shunt_xdp(struct xdp_md *ctx)
 		r = pipeline(p);
 	padded = p->len - p->l3;
 	if (r == NEXT)
-		r = bridged(p) ? trim(p) : commit_xdp(p);
+		r = !bridged(p) ? commit_xdp(p) : keeps_padding(p) ? NEXT : trim(p);
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		rules_count(p, padded);
 	if (r != NEXT) {

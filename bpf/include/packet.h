@@ -36,7 +36,7 @@ struct packet {
 	__u8 ct_dir;			/* 0 original, 1 reply */
 	__u8 ct;			/* CT_HELD, CT_MARKED */
 	__u8 by_peer;			/* into the other end of a veth */
-	__u8 shown;			/* bridged, and to be shown to rules and connection tracking: node/shown.h */
+	__u8 shown;			/* bridged, and to be shown to rules: enum shunt_shown, node/shown.h */
 	__u32 ct_status;		/* IPS_* */
 	__u32 ct_mark;
 	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */
@@ -63,6 +63,12 @@ struct packet {
 	struct rule_walk *rules;	/* node/rules.h */
 	struct shunt_tags tags;		/* to push at XDP */
 };
+
+/* What bridges do not show to IP keeps what lies behind the packet; what they do is not fast where chains of family bridge are asked, and there is something. */
+always_inline int keeps_padding(const struct packet *p)
+{
+	return p->shown & SHUNT_SHOWN_FRAMES;
+}
 
 /* Where the linear part ends, exclusive. Read anew each time: kept beside `data` it would take room of the stack, and cost as much. */
 always_inline void *packet_end(const struct packet *p)

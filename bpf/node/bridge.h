@@ -197,7 +197,13 @@ __attribute__((noinline)) int called_len(ctx_t *ctx, __u32 frame, __u32 gso, __u
 	return len > mtu ? -SHUNT_R_MTU : (int)len;
 }
 
-/* Whether br_netfilter looks at a frame, and what it does: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks. */
+/* Do chains of family bridge look at frames of this family? */
+always_inline int framed(const struct packet *p)
+{
+	return (p->is6 ? cfg.shown6 : cfg.shown4) & SHUNT_SHOWN_FRAMES;
+}
+
+/* Whether br_netfilter or a chain of family bridge looks at a frame, and what the first does: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks. */
 always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 {
 	struct eth *eth = p->data;
@@ -213,19 +219,23 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 		how = cfg.called6;
 		options &= frozen.bridges.call6;
 		p->is6 = 1;
+	} else if (cfg.chains) {
+		return SHUNT_R_NETFILTER_BRIDGE;
 	} else if (eth->proto == bpf_htons(ETH_P_PPP_SES)) {	/* whether it looks into these is a switch of its own */
 		how = cfg.called4 || cfg.called6 ? SHUNT_CALLED_SLOW : SHUNT_CALLED_NONE;
 		options &= frozen.bridges.call4 | frozen.bridges.call6;
 	} else {
 		return NEXT;
 	}
-	if (how == SHUNT_CALLED_NONE)
-		return options ? SHUNT_R_BRIDGE_OPTION : NEXT;
+	if (how == SHUNT_CALLED_NONE && options)
+		return SHUNT_R_BRIDGE_OPTION;
+	if (how == SHUNT_CALLED_NONE && !framed(p))
+		return NEXT;
 	if (how == SHUNT_CALLED_SLOW)
-		return SHUNT_R_BRIDGE_NETFILTER;
+		return cfg.chains ? SHUNT_R_NETFILTER_BRIDGE : SHUNT_R_BRIDGE_NETFILTER;
 	if (how == SHUNT_CALLED_OPTION && !options)
 		return NEXT;
-	r = called_len(p->ctx, p->len, is_gso(p), mtu);
+	r = called_len(p->ctx, p->len, is_gso(p), how == SHUNT_CALLED_NONE ? ~0U : mtu);
 	if (r < 0)
 		return -r;
 	p->l3 = sizeof(*eth);
@@ -325,10 +335,7 @@ always_inline int node_bridge(struct packet *p, int vlans)
 	r = vlans && p->vlan_how ? called_vlan(p, options) : called(p, options, mtu);
 	if (r != NEXT || p->l3_len)
 		return r;
-	/* is_skb_forwardable(): the MTU, the header and one tag; longer ones only where they are cut later. */
-	if (!is_gso(p) && p->len + (vlans ? grows(p) : 0) > mtu + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
-		return SHUNT_R_MTU;
-	return NEXT;
+	return forwardable(p, mtu, vlans ? grows(p) : 0);
 }
 
 /* Is the frame, which leaves the bridge by a reason, to be routed as one of the bridge's interface? node_vlan() asks for whose address it bears. */

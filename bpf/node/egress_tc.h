@@ -130,7 +130,7 @@ always_inline int commit_tc(struct packet *p)
 /* A bridged packet that rules have let pass: nothing in it changes. */
 always_inline int commit_bridged(struct packet *p)
 {
-	int r = trim(p);
+	int r = keeps_padding(p) ? NEXT : trim(p);
 
 	if (r == NEXT && (frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		p->ctx->mark = p->rules->value[SHUNT_V_MARK];

@@ -61,17 +61,20 @@ always_inline int decide(struct packet *p, int verdict)
 {
 	int r;
 
-	if (verdict == NEXT)
+	if (verdict == NEXT && shown_to_ip(p)) {
 		verdict = node_rules(p, RULES_PRE, 0);
-	if (verdict == NEXT) {
-		if (bridged(p)) {
-			NODE(rules_bridged(p));
-		} else {
-			rules_routed(p);
-			NODE(route(p));
+		if (verdict == NEXT) {
+			if (bridged(p)) {
+				NODE(rules_bridged(p));
+			} else {
+				rules_routed(p);
+				NODE(route(p));
+			}
+			verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
 		}
-		verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
 	}
+	if (verdict == SHUNT_R_RULE_DROP && bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
+		return SHUNT_R_NETFILTER_BRIDGE;	/* which chains of the bridge met it before is not known */
 	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
 		NODE(node_guard(p));
 	return verdict;
@@ -95,10 +98,16 @@ always_inline int pipeline(struct packet *p)
 			return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
 	}
 	NODE(rules_begin(p));
-	rules_ports(p);
-	NODE(rules_front(p));
-	r = node_rules(p, RULES_RAW, 0);
-	if (r == NEXT && tracked(p) && !rules_untracked(p)) {
+	if (bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
+		NODE(rules_of_frame(p));
+	if (shown_to_ip(p)) {
+		rules_ports(p);
+		NODE(rules_front(p));
+		r = node_rules(p, RULES_RAW, 0);
+	} else {
+		r = NEXT;
+	}
+	if (r == NEXT && shown_to_ip(p) && tracked(p) && !rules_untracked(p)) {
 		ct = find_conn(p, &r);
 		if (!ct)
 			return r;

@@ -214,7 +214,7 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 
 #define RULE_ALWAYS (1 << SHUNT_V_CT_STATE | 1 << SHUNT_V_DS | 1 << SHUNT_V_TTL | 1 << SHUNT_V_LENGTH | 1 << SHUNT_V_MARK | 1 << SHUNT_V_PROTO)
 #define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
-#define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW)
+#define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
 #define RULE_IP4 (1 << SHUNT_V_SRC | 1 << SHUNT_V_DST | 1 << SHUNT_V_ID | 1 << SHUNT_V_FRAG)
 
 always_inline int rules_on(void)
@@ -225,8 +225,8 @@ always_inline int rules_on(void)
 /* Whether any rule is about packets of this family: the others have nothing to be asked. */
 always_inline int rules_of_family(const struct packet *p)
 {
-	return p->is6 ? (frozen.rules[3].dims | frozen.rules[4].dims | frozen.rules[5].dims) & SHUNT_RULES_ON
-		      : (frozen.rules[0].dims | frozen.rules[1].dims | frozen.rules[2].dims) & SHUNT_RULES_ON;
+	return p->is6 ? (frozen.rules[3].dims | frozen.rules[4].dims | frozen.rules[5].dims | frozen.rules[10].dims | frozen.rules[11].dims) & SHUNT_RULES_ON
+		      : (frozen.rules[0].dims | frozen.rules[1].dims | frozen.rules[2].dims | frozen.rules[7].dims | frozen.rules[8].dims) & SHUNT_RULES_ON;
 }
 
 /* Collect what the rules ask of the packet. */
@@ -284,6 +284,8 @@ always_inline int rules_begin(struct packet *p)
 		w->have |= RULE_MAC;
 		w->value[SHUNT_V_MAC_HIGH] = eth->src[0] << 8 | eth->src[1];
 		w->value[SHUNT_V_MAC_LOW] = (__u32)eth->src[2] << 24 | eth->src[3] << 16 | eth->src[4] << 8 | eth->src[5];
+		w->value[SHUNT_V_TO_HIGH] = eth->dst[0] << 8 | eth->dst[1];
+		w->value[SHUNT_V_TO_LOW] = (__u32)eth->dst[2] << 24 | eth->dst[3] << 16 | eth->dst[4] << 8 | eth->dst[5];
 	}
 	return rule_transport(p, w);
 }

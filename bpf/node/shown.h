@@ -111,6 +111,47 @@ always_inline void rules_ports(struct packet *p)
 	w->phys_in = in;
 }
 
+/* is_skb_forwardable(): the MTU, the header and one tag; longer ones only where they are cut later. `more`: bytes that are added. */
+always_inline int forwardable(struct packet *p, __u32 mtu, __u32 more)
+{
+	return !is_gso(p) && p->len + more > mtu + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)) ? SHUNT_R_MTU : NEXT;
+}
+
+/*
+ * Chains of family bridge say something: to them the frame's devices are the ports. They are asked at once, before those of IP, though each hook has them in the order of
+ * their priorities: where all let the frame pass that is the same, and all else is Linux's. So is what they drop, since that may still be learned from.
+ */
+always_inline int rules_of_frame(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+	__u64 image;
+
+	if (!w)
+		return SHUNT_R_NETFILTER_BRIDGE;
+	if ((p->is6 ? cfg.called6 : cfg.called4) == SHUNT_CALLED_NONE) {
+		if (forwardable(p, BRIDGE4(p->to, dev_mtu), 0) != NEXT)
+			return SHUNT_R_MTU;
+	} else if (p->len != p->l3 + p->l3_len) {	/* br_netfilter cuts that off in the midst of the chains */
+		return SHUNT_R_NETFILTER_BRIDGE;
+	}
+	w->in = shown_by(p->ctx, 0);
+	w->out = p->out;
+	image = p->is6 ? live.rules[10] : live.rules[7];
+	if (image && rule_run(w, image) != RULE_ACCEPT)
+		return SHUNT_R_NETFILTER_BRIDGE;
+	image = p->is6 ? live.rules[11] : live.rules[8];
+	if (image && rule_run(w, image) != RULE_ACCEPT)
+		return SHUNT_R_NETFILTER_BRIDGE;
+	w->in = p->in->ifindex;
+	return NEXT;
+}
+
+/* Do rules of IP meet the packet? */
+always_inline int shown_to_ip(const struct packet *p)
+{
+	return !bridged(p) || (p->shown & SHUNT_SHOWN_IP);
+}
+
 /* Behind the route images take the TTL for one more than what rules see. There is none more than 255. */
 always_inline int rules_bridged(struct packet *p)
 {

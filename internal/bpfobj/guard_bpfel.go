@@ -130,7 +130,8 @@ type GuardShuntConfig struct {
 	BridgeVlans     uint8
 	Shown4          uint8
 	Shown6          uint8
-	CalledPad       [2]uint8
+	Chains          uint8
+	CalledPad       [1]uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -146,7 +147,7 @@ type GuardShuntConfig struct {
 	Pad             uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
-	Rules           [6]struct {
+	Rules           [12]struct {
 		_    structs.HostLayout
 		Dims uint32
 		Asks uint32
@@ -328,7 +329,7 @@ type GuardShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [10]uint64
+	Rules     [16]uint64
 }
 
 type GuardShuntNeighUse struct {
@@ -539,6 +540,13 @@ type GuardShuntSetsQuery struct {
 	Pad   uint32
 }
 
+type GuardShuntShown uint32
+
+const (
+	GuardShuntShownSHUNT_SHOWN_IP     GuardShuntShown = 1
+	GuardShuntShownSHUNT_SHOWN_FRAMES GuardShuntShown = 2
+)
+
 type GuardShuntSpecial struct {
 	_      structs.HostLayout
 	Mtu    uint32
@@ -655,6 +663,7 @@ const (
 	GuardVarExportSetMethod  = "export_set_method"
 	GuardVarExportSets       = "export_sets"
 	GuardVarExportSetsQuery  = "export_sets_query"
+	GuardVarExportShown      = "export_shown"
 	GuardVarExportSpecial    = "export_special"
 	GuardVarExportTags       = "export_tags"
 	GuardVarExportTrace      = "export_trace"
@@ -745,6 +754,7 @@ type GuardVariableSpecs struct {
 	ExportSetMethod  *ebpf.VariableSpec `ebpf:"export_set_method"`
 	ExportSets       *ebpf.VariableSpec `ebpf:"export_sets"`
 	ExportSetsQuery  *ebpf.VariableSpec `ebpf:"export_sets_query"`
+	ExportShown      *ebpf.VariableSpec `ebpf:"export_shown"`
 	ExportSpecial    *ebpf.VariableSpec `ebpf:"export_special"`
 	ExportTags       *ebpf.VariableSpec `ebpf:"export_tags"`
 	ExportTrace      *ebpf.VariableSpec `ebpf:"export_trace"`
@@ -807,6 +817,7 @@ type GuardVariables struct {
 	ExportSetMethod  *ebpf.Variable `ebpf:"export_set_method"`
 	ExportSets       *ebpf.Variable `ebpf:"export_sets"`
 	ExportSetsQuery  *ebpf.Variable `ebpf:"export_sets_query"`
+	ExportShown      *ebpf.Variable `ebpf:"export_shown"`
 	ExportSpecial    *ebpf.Variable `ebpf:"export_special"`
 	ExportTags       *ebpf.Variable `ebpf:"export_tags"`
 	ExportTrace      *ebpf.Variable `ebpf:"export_trace"`

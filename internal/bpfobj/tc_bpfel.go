@@ -133,7 +133,8 @@ type TCShuntConfig struct {
 	BridgeVlans     uint8
 	Shown4          uint8
 	Shown6          uint8
-	CalledPad       [2]uint8
+	Chains          uint8
+	CalledPad       [1]uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -149,7 +150,7 @@ type TCShuntConfig struct {
 	Pad             uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
-	Rules           [6]struct {
+	Rules           [12]struct {
 		_    structs.HostLayout
 		Dims uint32
 		Asks uint32
@@ -305,7 +306,7 @@ type TCShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [10]uint64
+	Rules     [16]uint64
 }
 
 type TCShuntNeighUse struct {

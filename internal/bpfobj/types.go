@@ -45,8 +45,11 @@ const (
 // What br_netfilter is to a bridge's frames of a family, enum shunt_called.
 const (
 	CalledOption = uint8(GuardShuntCalledSHUNT_CALLED_OPTION)
+	CalledNone   = uint8(GuardShuntCalledSHUNT_CALLED_NONE)
 	CalledAll    = uint8(GuardShuntCalledSHUNT_CALLED_ALL)
 	CalledSlow   = uint8(GuardShuntCalledSHUNT_CALLED_SLOW)
+	ShownIP      = uint8(GuardShuntShownSHUNT_SHOWN_IP)
+	ShownFrames  = uint8(GuardShuntShownSHUNT_SHOWN_FRAMES)
 )
 
 // Reverse path modes, enum shunt_rpf.

@@ -142,7 +142,8 @@ type XDPShuntConfig struct {
 	BridgeVlans     uint8
 	Shown4          uint8
 	Shown6          uint8
-	CalledPad       [2]uint8
+	Chains          uint8
+	CalledPad       [1]uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -158,7 +159,7 @@ type XDPShuntConfig struct {
 	Pad             uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
-	Rules           [6]struct {
+	Rules           [12]struct {
 		_    structs.HostLayout
 		Dims uint32
 		Asks uint32
@@ -314,7 +315,7 @@ type XDPShuntLive struct {
 	Stale     uint64
 	Epoch     uint64
 	Want      [512]uint64
-	Rules     [10]uint64
+	Rules     [16]uint64
 }
 
 type XDPShuntNeighUse struct {

@@ -25,7 +25,7 @@ type counterSlots struct {
 	last   synth.Rules
 	// Counters of the images that are asked of all packets: the slot by family and ruleset.CounterID, and how many changes of those images there were. Counters
 	// of what newer rules decide.
-	images  [2][]uint32
+	images  [synth.Ways][]uint32
 	changes uint64
 	over    map[string]*ruleset.CounterPlace
 }
@@ -176,7 +176,7 @@ func (s *ruleStore) rebase(moved bool) error {
 
 // want gives every counter of a plan a slot, and takes those of others away. Those of images that stay are not looked at again, since they may be very many.
 func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
-	same := c.last.Images == rules.Images && samePlaces(c.last.Places[0], rules.Places[0]) && samePlaces(c.last.Places[1], rules.Places[1])
+	same := c.last.Images == rules.Images && sameWays(&c.last, rules)
 	if same && c.last.Overs[0].Image == rules.Overs[0].Image && c.last.Overs[1].Image == rules.Overs[1].Image {
 		return
 	}
@@ -211,19 +211,19 @@ func (c *counterSlots) want(rules *synth.Rules, now time.Time) {
 // follow gives the counters of the images slots.
 func (c *counterSlots) follow(rules *synth.Rules, now time.Time) {
 	c.changes++
-	for family := range c.images {
-		c.images[family] = make([]uint32, len(rules.Places[family]))
+	for way := range c.images {
+		c.images[way] = make([]uint32, len(rules.Places[way]))
 	}
 	for stage, im := range rules.Images {
 		if im == nil {
 			continue
 		}
-		family := synth.FamilyOf(stage)
+		way := synth.WayOf(stage)
 		for _, n := range im.Counters {
-			place := &rules.Places[family][n]
+			place := &rules.Places[way][n]
 			slot := c.acquire(place.ID(), place, now)
 			c.at[slot].named = c.changes
-			c.images[family][n] = slot
+			c.images[way][n] = slot
 		}
 	}
 }
@@ -258,6 +258,16 @@ func (c *counterSlots) acquire(id string, place *ruleset.CounterPlace, now time.
 	return n
 }
 
+// sameWays says whether two plans count in the same places.
+func sameWays(a, b *synth.Rules) bool {
+	for way := range a.Places {
+		if !samePlaces(a.Places[way], b.Places[way]) {
+			return false
+		}
+	}
+	return true
+}
+
 // samePlaces says whether two lists are one.
 func samePlaces(a, b []ruleset.CounterPlace) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
@@ -268,7 +278,7 @@ func (c *counterSlots) needed() int { return len(c.at) }
 // ofImage gives the slots of an image's counters; those of what newer rules decide are in places.
 func (c *counterSlots) ofImage(stage int, places []ruleset.CounterPlace) func(ruleset.CounterID) uint32 {
 	if stage < ruleStages {
-		return func(n ruleset.CounterID) uint32 { return c.images[synth.FamilyOf(stage)][n] }
+		return func(n ruleset.CounterID) uint32 { return c.images[synth.WayOf(stage)][n] }
 	}
 	return func(n ruleset.CounterID) uint32 { return c.of[places[n].ID()] }
 }

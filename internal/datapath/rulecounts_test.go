@@ -46,7 +46,7 @@ func testSlotsThatChangeHands(t *testing.T, many int) {
 			im.Counters = append(im.Counters, ruleset.CounterID(i))
 			places = append(places, ruleset.CounterPlace{Kind: ruleset.NamedCounter, Family: ruleset.IP4, Table: "t", Name: fmt.Sprint(name, i)})
 		}
-		s.slots.want(&synth.Rules{Images: [2 * image.Stages]*image.Image{im}, Places: [2][]ruleset.CounterPlace{places}}, now)
+		s.slots.want(&synth.Rules{Images: [synth.Ways * image.Stages]*image.Image{im}, Places: [synth.Ways][]ruleset.CounterPlace{places}}, now)
 		if err := s.rebase(false); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ type ruleStore struct {
 
 // Images by stage and family, and behind them what is asked before each family's, and before its last.
 const (
-	ruleStages = 6
+	ruleStages = synth.Ways * int(image.Stages)
 	ruleFronts = 2
 	ruleImages = ruleStages + ruleFronts + 2
 )

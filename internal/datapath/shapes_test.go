@@ -215,15 +215,27 @@ func bridgeShapes(base bpfobj.Config, at bpfobj.Bridges, visit func(string, bpfo
 // someBridges is a layout of the kernel's bridges: to programs offsets are numbers.
 var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, DevFlags: 16, PortBridge: 24, BrTable: 32}
 
-// shownShapes lists ports of bridges where br_netfilter shows both families to rules of every kind, with and without connections, and with routed packets beside them.
+// shownShapes lists ports of bridges where br_netfilter shows both families to rules of every kind, with and without connections, with chains of family bridge, and with
+// routed packets beside them.
 func shownShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj.Config)) {
 	base.Bridges, base.Bridge = someBridges, bpfobj.BridgeFrames
-	base.Called4, base.Called6, base.Shown4, base.Shown6 = bpfobj.CalledAll, bpfobj.CalledOption, 1, 1
+	base.Called4, base.Called6, base.Shown4, base.Shown6 = bpfobj.CalledAll, bpfobj.CalledOption, bpfobj.ShownIP, bpfobj.ShownIP
 	all := base
 	for _, f := range shapeFeatures {
 		f.on(&all)
 	}
-	all.Bridge, all.Marks = bpfobj.BridgeHost, 1 // not Onto: synth.leadsOnto
+	all.Bridge, all.Marks = bpfobj.BridgeHost, 1                                       // not Onto: synth.leadsOnto
+	for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all} { // no host: what is addressed to a bridge with chains is Linux's
+		c.Bridge, c.Chains, c.Called4, c.Called6, c.Shown4, c.Shown6 = bpfobj.BridgeFrames, 1, 0, 0, bpfobj.ShownFrames, bpfobj.ShownFrames
+		askRules(&c, everyValue, 7, 8, 10, 11)
+		visit("chains"+rest, c)
+		c.Called4, c.Called6, c.Shown4, c.Shown6 = bpfobj.CalledAll, bpfobj.CalledAll, bpfobj.ShownIP|bpfobj.ShownFrames, bpfobj.ShownIP|bpfobj.ShownFrames
+		askRules(&c, everyValue, 0, 1, 2, 3, 4, 5, 7, 8, 10, 11)
+		visit("chains and rules"+rest, c)
+		if track(&c); conntrack {
+			visit("chains, rules, connections"+rest, c)
+		}
+	}
 	for _, rules := range shapeRules {
 		if rules.stages != nil && rules.asks != everyValue || len(rules.stages) == 4 {
 			continue // much like the others

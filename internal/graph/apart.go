@@ -72,7 +72,7 @@ func (m *Memo) earlier(key filterKey) *Filter {
 // keep carries over from the rule set before what means the same for its packets.
 func (m *Memo) keep(key filterKey) *Filter {
 	old := m.earlier(key)
-	if old == nil || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
+	if old == nil || key.bridged || !rules.Same(old.Program.Rules(), key.met(m.of), key.class().Family) {
 		return nil
 	}
 	f := *old // its counters are what they were, whatever others there are now
@@ -108,7 +108,7 @@ func (f *Filter) over(now *ruleset.Ruleset, key filterKey, changed []ruleset.Rul
 	f.Slow = slices.Clip(f.Slow)
 	for _, s := range append(pr.Slow(), im.Left...) {
 		if s.By.Rule != nil && slices.ContainsFunc(changed, func(r ruleset.Rule) bool { return rules.SameRule(&r, s.By.Rule) }) && len(f.Slow) < len(f.Program.Slow())+manySlow {
-			f.Slow = append(f.Slow, because(reasonAt(key.family, s.Hook), "%s", describeSlow(s, now)))
+			f.Slow = append(f.Slow, because(key.reasonAt(s.Hook), "%s", describeSlow(s, now)))
 		}
 	}
 	return true
@@ -117,7 +117,7 @@ func (f *Filter) over(now *ruleset.Ruleset, key filterKey, changed []ruleset.Rul
 // front is the filter from before with what changed rules concern decided apart, or left to Linux; nil where more changed than that. all says that the rules are the same, and nothing is left to be compiled.
 func (m *Memo) front(key filterKey) (out *Filter, all bool) {
 	old := m.earlier(key)
-	if old == nil || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
+	if old == nil || key.bridged || old.Problem != "" || old.closed || old.Images == [image.Stages]*image.Image{} {
 		return nil, false
 	}
 	now := key.met(m.of)
@@ -164,16 +164,23 @@ func (m *Memo) standIn(key filterKey) *Filter {
 	case old.Images[image.Pre] != nil:
 		base.Hook = ruleset.Prerouting
 	}
-	rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: key.class().Family, Chains: []ruleset.Chain{{Base: base}}}}}
+	family := key.class().Family
+	if key.bridged {
+		family = ruleset.Bridge
+	}
+	rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: family, Chains: []ruleset.Chain{{Base: base}}}}}
 	f := compiled(rs, key, m.devices, nil)
 	f.closed, f.Places = old != nil && (old.closed || old.Problem != ""), m.identities()
-	f.Slow = []Why{because(routedHooks[key.family][base.Hook.String()], why)}
+	f.Slow = []Why{because(key.reasonAt(base.Hook), why)}
 	return f
 }
 
-// ruleCount is how many rules there are.
-func ruleCount(rs *ruleset.Ruleset) (n int) {
+// ruleCount is how many rules there are, of family bridge, or of any.
+func ruleCount(rs *ruleset.Ruleset, bridged bool) (n int) {
 	for i := range rs.Tables {
+		if bridged && rs.Tables[i].Family != ruleset.Bridge {
+			continue
+		}
 		for j := range rs.Tables[i].Chains {
 			n += len(rs.Tables[i].Chains[j].Rules)
 		}
@@ -190,7 +197,7 @@ func (m *Memo) identities() []ruleset.CounterPlace {
 }
 
 func (k filterKey) class() rules.Class {
-	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets, LocalFirst: k.localFirst}
+	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets, LocalFirst: k.localFirst, Bridged: k.bridged}
 	if k.family == model.IP6 {
 		c.Family = ruleset.IP6
 	}

@@ -30,11 +30,11 @@ func (b *builder) describeBridges() {
 		if br == nil {
 			continue
 		}
-		why := join(b.bridgeReasons(br), memberReasons(l))
+		why := join(b.bridgeReasons(br, b.bridgeUnread), memberReasons(l))
 		if !b.policy.Kernel.BridgeVLANs {
 			why = join(why, filtersVLANs(br))
 		}
-		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
+		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Chains: len(b.bridgeHooks) > 0, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
 		p.Bridge.except()
 		if e := b.egress(l.Index); e != nil {
 			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
@@ -51,9 +51,9 @@ func (b *builder) egress(index int) *Egress {
 	return &b.graph.Egress[i]
 }
 
-// bridgeReasons gives the reasons that keep all frames of a bridge with Linux.
-func (b *builder) bridgeReasons(br *model.Link) []Why {
-	why := join(b.wide, b.bridgeHooks, b.asked(br))
+// bridgeReasons gives the reasons that keep all frames of a bridge with Linux; hooks are those in chains of family bridge.
+func (b *builder) bridgeReasons(br *model.Link, hooks []Why) []Why {
+	why := join(b.wide, hooks, b.asked(br))
 	if !b.policy.Kernel.Bridge {
 		why = append(why, because(reason.BridgeUnreadable, "%s", b.policy.Kernel.NoBridge))
 	}
@@ -130,7 +130,7 @@ func (b *builder) wayTC(l *model.Link) []Why {
 // host describes a bridge as the logical interface that frames to its own address enter by, at any of its ports.
 func (b *builder) host(br, port *model.Link) Input {
 	in := b.input(br, nil)
-	why := join(b.bridgeReasons(br), filtersVLANs(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	why := join(b.bridgeReasons(br, b.bridgeHooks), filtersVLANs(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
 	if !br.Up {
 		why = append(why, because(reason.LinkDown, "%s", br.Name))
 	}
@@ -141,7 +141,7 @@ func (b *builder) host(br, port *model.Link) Input {
 // ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
 func (b *builder) ontoBridge(br *model.Link) []Why {
 	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.bridgeEnds, b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
-	for _, w := range b.bridgeReasons(br) {
+	for _, w := range b.bridgeReasons(br, b.bridgeHooks) {
 		if w.Reason != reason.BridgeUnreadable {
 			why = append(why, w)
 		}

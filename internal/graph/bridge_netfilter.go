@@ -18,6 +18,8 @@ type Call struct {
 	By  string `json:"by,omitempty"`  // what switches it on; empty: nothing does
 	All bool   `json:"all,omitempty"` // whatever the bridge's own option says
 	Why []Why  `json:"why,omitempty"` // why such frames are left to Linux; empty: the rules say nothing, and what is left of it is done in passing, or Asks
+	// Frames: chains of family bridge say something, and the data path asks them.
+	Frames bool `json:"frames,omitempty"`
 	// Asks: rules and connection tracking say something, and the data path asks them.
 	Asks bool `json:"asks,omitempty"`
 	// Except are the rules that leave part of these frames to Linux.
@@ -28,9 +30,18 @@ type Call struct {
 // call describes what br_netfilter does with frames of a family between the ports of a bridge. ARP is Linux's anyway.
 func (b *builder) call(br *model.Link, family model.Family) Call {
 	c := b.calledBy(br, family)
-	if c.By == "" {
-		return c
+	if c.By != "" {
+		b.shown(br, family, &c)
 	}
+	b.framed(br, family, &c)
+	if c.Why = tidy(c.Why); len(c.Why) > 0 {
+		c.Asks, c.Frames, c.Except = false, false, nil
+	}
+	return c
+}
+
+// shown adds what rules of IP do to what br_netfilter shows them.
+func (b *builder) shown(br *model.Link, family model.Family, c *Call) {
 	if !b.bridgeNetfilter() { // its switches are there, but what they switch is not seen
 		c.Why = append(c.Why, because(reason.BridgeNetfilter, "%s, but its hooks are not known", c.By))
 	}
@@ -61,10 +72,47 @@ func (b *builder) call(br *model.Link, family model.Family) Call {
 	if c.Asks {
 		c.Why = append(c.Why, b.unasked(br, c.By)...)
 	}
-	if c.Why = tidy(c.Why); len(c.Why) > 0 {
-		c.Asks, c.Except = false, nil
+}
+
+// framed adds what chains of family bridge do.
+func (b *builder) framed(br *model.Link, family model.Family, c *Call) {
+	f := b.graph.Frames4
+	if family == model.IP6 {
+		f = b.graph.Frames6
 	}
-	return c
+	if f == nil {
+		return
+	}
+	c.Frames = true
+	c.Except = append(c.Except, f.Slow...)
+	slow := func(format string, args ...any) {
+		c.Why = append(c.Why, because(reason.NetfilterBridge, format, args...))
+	}
+	if br.Bridge.VLANFiltering { // a frame has its tag beside it there
+		slow("chains of family bridge, and %s filters by VLAN", br.Name)
+	}
+	if c.By != "" && !c.All { // the option is read with each frame, and what is asked of one that it shows would be another thing
+		slow("chains of family bridge, and %s", c.By)
+	}
+	if f.Problem != "" {
+		slow("%s", f.Problem)
+	}
+	if f.closed {
+		c.Why = append(c.Why, f.Slow...)
+	}
+}
+
+// frameFilter is what chains of family bridge do to frames of a family between the ports of bridges; nil where they do nothing, or where there are some that the data
+// path cannot ask.
+func (b *builder) frameFilter(family model.Family) *Filter {
+	if len(b.bridgeHooks) == 0 || len(b.bridgeUnread) > 0 {
+		return nil
+	}
+	f := b.policy.Memo.filter(b.net, true, filterKey{family: family, sets: b.policy.Kernel.Sets, bridged: true})
+	if f.Pre.Entries+f.Post.Entries == 0 {
+		return nil
+	}
+	return f
 }
 
 // filterOf is what the rules of a family do; nil where they do nothing.

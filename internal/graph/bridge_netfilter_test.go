@@ -86,3 +86,62 @@ func TestRulesOfBridgedPacketsInText(t *testing.T) {
 		}
 	}
 }
+
+// Chains of family bridge are asked, each by frames of the families that it says something to, unless what it asks is not known of frames.
+func TestChainsOfFamilyBridge(t *testing.T) {
+	typed := func(n uint64) ruleset.Step {
+		return ruleset.Test{Field: ruleset.EtherType, Ranges: []ruleset.Range{ruleset.Nums(n, n)}}
+	}
+	count := ruleset.Verdict{Code: ruleset.Drop}
+	by := func(f ruleset.Field) []ruleset.Step {
+		return []ruleset.Step{typed(0x0800), ruleset.Test{Field: f, Ranges: []ruleset.Range{ruleset.Nums(9, 9)}}, count}
+	}
+	chain := func(h ruleset.Hook, steps ...[]ruleset.Step) change {
+		return chainOf(ruleset.Bridge, h, ruleset.Accept, steps...)
+	}
+	for _, c := range []struct {
+		what    string
+		changes []change
+		four    bool   // frames with IPv4 ask them
+		six     bool   // frames with IPv6 ask them
+		why     string // in the first reason against IPv4
+		except  string // in the only part of IPv4 that is left to Linux
+		closed  bool   // against all frames
+	}{
+		{"of IPv4", []change{able, chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false},
+		{"of all frames", []change{able, chain(ruleset.Forward, drop)}, true, true, "", "", false},
+		{"of what carries no IP", []change{able, chain(ruleset.Prerouting, []ruleset.Step{typed(0x0806), count})}, false, false, "", "", false},
+		{"by port", []change{able, chain(ruleset.Forward, by(ruleset.OIFIndex)), chain(ruleset.Prerouting, by(ruleset.IIFIndex))}, true, false, "", "", false},
+		{"by the port in behind the way out", []change{able, chain(ruleset.Postrouting, by(ruleset.IIFIndex))}, false, false, "at postrouting of a bridge", "", false},
+		{"by address", []change{able, chain(ruleset.Forward, by(ruleset.EtherSrc), by(ruleset.EtherDst))}, true, false, "", "", false},
+		{"by what frames do not show", []change{able, chain(ruleset.Forward, by(ruleset.PacketType))}, false, false, "pkttype in a bridge", "", false},
+		{"a rule that some leave to Linux", []change{able, chain(ruleset.Forward, limit)}, true, true, "", "limit", false},
+		{"a rule that all leave to Linux", []change{able, chain(ruleset.Forward, limits)}, false, false, "limit", "", true},
+		{"a mark", []change{able, chain(ruleset.Forward, append(slices.Clip(slices.Clone(toSSH)), mark...))}, true, true, "", "change to a frame", false},
+		{"rules of IP are others", []change{able, chainOf(ruleset.Inet, ruleset.Forward, ruleset.Accept, drop), chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false},
+		{"where the data path asks none", []change{chain(ruleset.Forward, drop)}, false, false, "", "", true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			p := portOf(t, Build(router(append([]change{bridged01}, c.changes...)...)), "eth0")
+			four, six := p.Bridge.Call4, p.Bridge.Call6
+			if closed := len(p.Bridge.Why) > 0; closed != c.closed || closed && p.Bridge.Why[0].Reason != reason.NetfilterBridge {
+				t.Fatalf("against all frames: %v", p.Bridge.Why)
+			}
+			if four.Frames != c.four || six.Frames != c.six || four.Asks || six.Asks {
+				t.Errorf("IPv4 %+v, IPv6 %+v", four, six)
+			}
+			if c.why == "" && len(four.Why) > 0 || c.why != "" && (len(four.Why) == 0 || four.Why[0].Reason != reason.NetfilterBridge || !strings.Contains(four.Why[0].Detail, c.why)) {
+				t.Errorf("against IPv4: %v, want %q", four.Why, c.why)
+			}
+			if c.except == "" && len(four.Except) > 0 || c.except != "" && (len(four.Except) != 1 || !strings.Contains(four.Except[0].Detail, c.except)) {
+				t.Errorf("except %v, want %q", four.Except, c.except)
+			}
+			if !p.Bridge.Chains {
+				t.Error("what carries no IP is not left to Linux")
+			}
+			if host := p.Inputs[0].IP4; len(host.Why) == 0 {
+				t.Error("what is addressed to the bridge is fast beside chains that it meets in part")
+			}
+		})
+	}
+}

@@ -46,6 +46,7 @@ type builder struct {
 
 	wide         []Why // reasons that hold for every packet: what could not be read
 	bridgeHooks  []Why // chains that bridged frames could meet
+	bridgeUnread []Why // those of them that the data path cannot ask
 	bridgeEnds   []Why // chains that frames from a bridge to this host could meet, or from it to the bridge
 	wide4, wide6 []Why // reasons that hold on every interface, by family
 	tracking     map[model.Family]tracking

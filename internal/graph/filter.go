@@ -128,10 +128,10 @@ func (f *Filter) entry(e *rules.Entry) {
 const manySlow = 10
 
 // name lists the slow rules, and those that images cannot express.
-func (f *Filter) name(family model.Family) {
+func (f *Filter) name(key filterKey) {
 	slow := slices.Concat(f.Program.Slow(), f.left)
 	for i, s := range slow {
-		code := reasonAt(family, s.Hook)
+		code := key.reasonAt(s.Hook)
 		if i == manySlow {
 			f.Slow = append(f.Slow, because(code, "and %d rules more", len(slow)-manySlow))
 			return
@@ -141,11 +141,14 @@ func (f *Filter) name(family model.Family) {
 }
 
 // reasonAt is the reason in a rule at a hook.
-func reasonAt(family model.Family, h ruleset.Hook) reason.Code {
-	if h == ruleset.Ingress {
+func (k filterKey) reasonAt(h ruleset.Hook) reason.Code {
+	switch {
+	case k.bridged:
+		return reason.NetfilterBridge
+	case h == ruleset.Ingress:
 		return reason.NetfilterNetdev
 	}
-	return routedHooks[family][h.String()]
+	return routedHooks[k.family][h.String()]
 }
 
 // describeSlow says which part of the traffic a rule leaves to Linux, which rule it is, and why.
@@ -181,10 +184,12 @@ func filtered(rs *ruleset.Ruleset, h model.NFHook) bool {
 		own = ruleset.IP6
 	case model.Netdev:
 		own = ruleset.Netdev
+	case model.BridgeFamily:
+		own = ruleset.Bridge
 	}
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
-		if t.Name != h.Table || t.Dialect != dialect || t.Dormant || t.Family != own && t.Family != ruleset.Inet {
+		if t.Name != h.Table || t.Dialect != dialect || t.Dormant || t.Family != own && (t.Family != ruleset.Inet || own == ruleset.Bridge) {
 			continue
 		}
 		if c := t.Chain(h.Chain); c != nil && c.Base != nil && c.Base.Hook.String() == h.Hook && int(c.Base.Priority) == h.Priority &&
@@ -200,7 +205,8 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family, b.tracking[family].on, b.policy.Kernel.Sets, policy.localFirst && !b.net.Routes.TOS4, strings.Join(slices.Sorted(maps.Keys(b.ingress)), " ")})
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, localFirst: policy.localFirst && !b.net.Routes.TOS4,
+		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
 	}

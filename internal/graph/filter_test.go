@@ -23,8 +23,8 @@ func chainOf(table ruleset.Family, hook ruleset.Hook, policy ruleset.Code, steps
 			n.Filter = &ruleset.Ruleset{Counters: []ruleset.Counter{{}}}
 		}
 		n.Filter.Tables = append(n.Filter.Tables, ruleset.Table{Family: table, Name: "t", Chains: []ruleset.Chain{c}})
-		for _, f := range []model.Family{model.IP4, model.IP6} {
-			if table == ruleset.Inet || (table == ruleset.IP4) == (f == model.IP4) {
+		for f, met := range map[model.Family]bool{model.IP4: table == ruleset.Inet || table == ruleset.IP4, model.IP6: table == ruleset.Inet || table == ruleset.IP6, model.BridgeFamily: table == ruleset.Bridge} {
+			if met {
 				n.Netfilter = append(n.Netfilter, model.NFHook{Family: f, Hook: hook.String(), Kind: model.NFTables, Table: "t", Chain: "c",
 					Rules: len(steps), PolicyAccept: policy == ruleset.Accept})
 			}
@@ -39,7 +39,7 @@ var (
 	limits = []ruleset.Step{ruleset.Unknown{Name: "limit", Text: "limit rate 5/second"}}
 	accept = []ruleset.Step{ruleset.Verdict{Code: ruleset.Accept}}
 	mark   = []ruleset.Step{ruleset.SetField{Field: ruleset.Mark, Xor: 1}}
-	toHost = []ruleset.Step{ruleset.Test{Field: ruleset.EtherDst, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(0x20000000001))}}, ruleset.Verdict{Code: ruleset.Drop}}
+	toHost = []ruleset.Step{ruleset.Test{Field: ruleset.EtherDst, Ranges: []ruleset.Range{ruleset.Nums(0x20000000001, 0x20000000002)}}, ruleset.Verdict{Code: ruleset.Drop}}
 	able   = policy(func(p *Policy) { p.Kernel.Rules = true })
 )
 
@@ -61,7 +61,7 @@ func TestRulesOnAPath(t *testing.T) {
 		{"a slow rule that some packets do not come to", []change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, drop, limits)}, "rules-out(dims=2 entries=2 slow=1)", "",
 			"netfilter:ip4:forward (all packets: ip t c rule 2: limit)"},
 		{"a rule that no image can express", []change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, toHost)}, "rules-out(entries=1 slow=1)", "",
-			"netfilter:ip4:forward (ether daddr 2:0:0:0:0:1: ip t c rule 1: not in the data path: lookup of ether daddr)"},
+			"netfilter:ip4:forward (ether daddr 2:0:0:0:0:1-2:0:0:0:0:2: ip t c rule 1: not in the data path: lookup of ether daddr)"},
 		{"a rule that drops", []change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, drop)}, "rules-out(dims=2 entries=1)", "", ""},
 		{"a policy that drops", []change{able, chainOf(ruleset.Inet, ruleset.Postrouting, ruleset.Drop)}, "rules-out(entries=1)", "rules-out(entries=1)", ""},
 		{"both stages", []change{able, chainOf(ruleset.IP4, ruleset.Prerouting, ruleset.Accept, mark), chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, drop, limit)},

@@ -42,6 +42,7 @@ type filterKey struct {
 	established bool
 	sets        bool   // the data path can ask ipsets
 	localFirst  bool   // routing asks for the router's own addresses before all else, and for no TOS
+	bridged     bool   // frames between ports of bridges, which chains of family bridge meet
 	ingress     string // devices whose chains at ingress belong to it, by their names, which have no blanks
 }
 
@@ -65,8 +66,8 @@ func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 	case f != nil:
 	case !compile:
 		f = newFilter(net.Filter, key)
-		f.name(key.family)
-	case m.Apart != 0 && ruleCount(net.Filter) >= m.Apart:
+		f.name(key)
+	case m.Apart != 0 && ruleCount(net.Filter, key.bridged) >= m.Apart:
 		var all bool
 		if f, all = m.front(key); f == nil {
 			f, m.urgent = m.standIn(key), true
@@ -111,7 +112,7 @@ func compiled(rs *ruleset.Ruleset, key filterKey, devices []rules.Device, old *F
 	if f.Pre.Entries+f.Post.Entries > 0 {
 		f.Problem = f.compile(rs, devices, old)
 	}
-	f.name(key.family)
+	f.name(key)
 	return f
 }
 

@@ -46,6 +46,9 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 				b.bridgeEnds = append(b.bridgeEnds, why)
 			} else {
 				b.bridgeHooks = append(b.bridgeHooks, why)
+				if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
+					b.bridgeUnread = append(b.bridgeUnread, why)
+				}
 			}
 		}
 		if idle(h) || b.passedByTracked(h) {
@@ -83,6 +86,7 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 	f4, why4 := b.filterReasons(model.IP4, known[model.IP4], b.rules4)
 	f6, why6 := b.filterReasons(model.IP6, known[model.IP6], b.rules6)
 	b.graph.Filter4, b.graph.Filter6 = f4, f6
+	b.graph.Frames4, b.graph.Frames6 = b.frameFilter(model.IP4), b.frameFilter(model.IP6)
 	return append(ip4, why4...), append(ip6, why6...)
 }
 

@@ -83,6 +83,9 @@ type Graph struct {
 	// Filter4 and Filter6 are what the rules do to forwarded packets; nil where they do nothing, or where the family is not fast.
 	Filter4 *Filter `json:"filter4,omitempty"`
 	Filter6 *Filter `json:"filter6,omitempty"`
+	// Frames4 and Frames6 are what chains of family bridge do to frames with IPv4, and IPv6, between the ports of bridges.
+	Frames4 *Filter `json:"frames4,omitempty"`
+	Frames6 *Filter `json:"frames6,omitempty"`
 }
 
 // Port is a device as an attach point.
@@ -109,6 +112,8 @@ type Member struct {
 	Call6 Call `json:"call6,omitzero"`
 	// The bridge filters by VLAN.
 	VLANs bool `json:"vlans,omitzero"`
+	// There are chains of family bridge, and what carries no IP is left to Linux for them.
+	Chains bool `json:"chains,omitzero"`
 }
 
 // Has says whether the port is attached at hook.

@@ -78,13 +78,13 @@ func paths(s *control.State) map[string]string {
 	if s == nil || !s.Policy.Kernel.Rules {
 		return out
 	}
-	for _, f := range []*graph.Filter{s.Graph.Filter4, s.Graph.Filter6} {
+	for _, f := range []*graph.Filter{s.Graph.Filter4, s.Graph.Filter6, s.Graph.Frames4, s.Graph.Frames6} {
 		if f == nil || f.Problem != "" {
 			continue
 		}
 		for _, list := range f.Program.Lists {
 			for _, e := range list {
-				if key := e.By.String(); e.Then == rules.LeaveSlow {
+				if key := e.By.String(); e.Then == rules.LeaveSlow || e.Then == rules.DropIt && f.Program.Class.Bridged {
 					out[key] = "linux"
 				} else if out[key] == "" {
 					out[key] = "fast"

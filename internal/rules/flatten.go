@@ -22,7 +22,7 @@ func flatten(rs *ruleset.Ruleset, class Class, limit int) *Program {
 		lists: map[listKey]int{}, sizes: map[*ruleset.Chain]int{}, effects: map[*ruleset.Chain]groups{},
 	}
 	f.ix.live = class.LiveSets
-	path := f.ix.path(class.Family)
+	path := f.ix.path(class.Family, class.Bridged)
 	f.survey(path)
 	f.program = &Program{Class: class, Lists: [][]Entry{nil}, rules: f.ix}
 	f.list = &list{}

@@ -49,6 +49,11 @@ func (w *ruleWriter) steps() bool {
 		if why := early(s, w.place, w.table); why != "" {
 			return w.slow(why)
 		}
+		if w.class.Bridged {
+			if why := onBridge(s, w.place); why != "" {
+				return w.slow(why)
+			}
+		}
 		switch s := s.(type) {
 		case ruleset.Test, ruleset.AnyTest:
 			if !w.test(s) {

@@ -28,7 +28,7 @@ type node struct {
 
 const (
 	firstImage = 128
-	stages     = 2 * image.Stages
+	stages     = 2 * image.Stages // of SHUNT_RULE_STAGES: those of bridges come behind
 	headLen    = 4 * (10 + 8 + 2) // struct classified
 	offRules   = 24 + 8*512       // struct shunt_live
 )
@@ -116,7 +116,7 @@ func (n *node) over(t testing.TB, images [2]*image.Image) {
 			}
 			binary.NativeEndian.PutUint64(base[:], uint64(at))
 		}
-		if _, err := live.WriteAt(base[:], int64(offRules+8*(int(stages)+2+i))); err != nil {
+		if _, err := live.WriteAt(base[:], int64(offRules+8*(int(2*stages)+2+i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,6 +191,7 @@ func frameOf(p *rules.Packet) []byte {
 			binary.NativeEndian.PutUint32(b[8+4*i:], v)
 		}
 	}
+	copy(b[headLen:], binary.BigEndian.AppendUint64(nil, p.EtherDst)[2:])
 	copy(b[headLen+6:], binary.BigEndian.AppendUint64(nil, p.EtherSrc)[2:])
 	if p.Src.Is4() {
 		p.Length = 40

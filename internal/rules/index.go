@@ -58,15 +58,15 @@ type called struct {
 	slow  string // why nothing that meets it can be decided here, "" if it can
 }
 
-// path is what a forwarded packet of a family meets, hook by hook in the order of the calls, without input and output. Chains of
+// path is what a forwarded or a bridged packet of a family meets, hook by hook in the order of the calls, without input and output. Chains of
 // single devices are all in it; whether the packet meets them is asked by Base.On.
-func (ix *index) path(family ruleset.Family) []called {
+func (ix *index) path(family ruleset.Family, bridged bool) []called {
 	var out []called
 	for _, h := range []ruleset.Hook{ruleset.Ingress, ruleset.Prerouting, ruleset.Forward, ruleset.Postrouting, ruleset.Egress} {
 		at := len(out)
 		for i := range ix.rs.Tables {
 			t := &ix.rs.Tables[i]
-			if t.Dormant || !meets(t.Family, family, h) {
+			if t.Dormant || bridged != (t.Family == ruleset.Bridge) || !bridged && !meets(t.Family, family, h) {
 				continue
 			}
 			for j := range t.Chains {
@@ -92,14 +92,15 @@ func meets(table, packet ruleset.Family, h ruleset.Hook) bool {
 
 func (ix *index) call(t *ruleset.Table, c *ruleset.Chain) called {
 	b := c.Base
-	hook := called{table: t, chain: c, place: place{b.Hook, routed(b.Hook) || b.Hook == ruleset.Prerouting && b.Priority > trackPriority}}
+	ours := t.Family != ruleset.Bridge // connection tracking of IP, which frames of a bridge do not meet
+	hook := called{table: t, chain: c, place: place{b.Hook, ours && (routed(b.Hook) || b.Hook == ruleset.Prerouting && b.Priority > trackPriority)}}
 	deep, cyclic := ix.nesting(t, c)
 	switch {
 	case len(b.Unknown) > 0:
 		hook.slow = "chain " + c.Name + ": " + strings.Join(b.Unknown, ", ")
 	case b.Policy != ruleset.Accept && b.Policy != ruleset.Drop:
 		hook.slow = "chain " + c.Name + ": policy"
-	case b.Hook == ruleset.Prerouting && b.Priority == trackPriority && len(c.Rules) > 0:
+	case ours && b.Hook == ruleset.Prerouting && b.Priority == trackPriority && len(c.Rules) > 0:
 		hook.slow = "chain " + c.Name + ": same priority as connection tracking"
 	case cyclic, t.Dialect == ruleset.NFT && deep > jumpDepth:
 		hook.slow = "chain " + c.Name + ": jumps nest too deep"

@@ -48,7 +48,7 @@ type Interpreter struct {
 // NewInterpreter prepares a rule set. The rule set is not copied and must not change.
 func NewInterpreter(rs *ruleset.Ruleset) *Interpreter {
 	ix := newIndex(rs)
-	return &Interpreter{ix, map[ruleset.Family][]called{ruleset.IP4: ix.path(ruleset.IP4), ruleset.IP6: ix.path(ruleset.IP6)}}
+	return &Interpreter{ix, map[ruleset.Family][]called{ruleset.IP4: ix.path(ruleset.IP4, false), ruleset.IP6: ix.path(ruleset.IP6, false)}}
 }
 
 // run is one packet's way through the rules.

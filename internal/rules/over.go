@@ -19,7 +19,7 @@ func Over(rs *ruleset.Ruleset, class Class, changed []ruleset.Rule, most int) *P
 		lists: map[listKey]int{}, sizes: map[*ruleset.Chain]int{}, effects: map[*ruleset.Chain]groups{},
 	}
 	f.ix.live = class.LiveSets
-	path := f.ix.path(class.Family)
+	path := f.ix.path(class.Family, false)
 	f.survey(path)
 	path = slices.DeleteFunc(path, func(c called) bool { return !routed(c.place.hook) })
 	f.program = &Program{Class: class, Lists: [][]Entry{nil}, rules: f.ix, untracks: f.any[ctGroup]}

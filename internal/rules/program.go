@@ -27,6 +27,8 @@ type Class struct {
 	// address alone, not its TOS. A receiver with a way out is then one of type unicast, to rules that ask for its type in that table
 	// (net/ipv4/fib_frontend.c, inet_addr_type).
 	LocalFirst bool
+	// Bridged: frames from one port of a bridge to another, which meet the chains of family bridge and no others. Their devices are the ports.
+	Bridged bool
 	// LiveSets: whoever runs the program can ask the kernel's ipsets (ruleset.Set.Live); without it their rules are slow.
 	LiveSets bool
 }

@@ -103,7 +103,7 @@ func TestRandomRulesAreNotDull(t *testing.T) {
 	t.Log(seen)
 	for what, least := range map[string]int{
 		"accepted": 800, "dropped": 400, "slowed": 200, "counted": 800, "marked": 60, "untracked": 20,
-		"next": 200, "skip": 200, "drop": 100, "slow": 50, "call": 20, "map": 15, "detached": 15,
+		"next": 200, "skip": 200, "drop": 100, "slow": 50, "call": 20, "map": 15, "detached": 10,
 	} {
 		if seen[what] < least {
 			t.Errorf("%s: %d times, want at least %d", what, seen[what], least)

@@ -64,7 +64,7 @@ func someRanges(t *rapid.T, f Field) []Range {
 var testable = []Field{
 	IIFName, OIFName, IIFIndex, OIFIndex, IIFGroup, OIFGroup, IIFType, NFProto, EtherType, IP4Src, IP4Src, IP4Dst, IP4Dst, IP6Src, IP6Dst, L4Proto, L4Proto,
 	DSField, TTL, Length, FragOffset, FlowLabel, SPort, DPort, DPort, TCPFlags, ICMPType, SetSPort, Mark, Mark, CTState, CTState, CTStateNAT, CTStatus,
-	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, DstAddrType, EtherSrc,
+	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, DstAddrType, EtherSrc, EtherDst,
 }
 
 func someTest(t *rapid.T) Test {
@@ -289,7 +289,7 @@ func somePacket(t *rapid.T, family Family) Packet {
 		IIF: rapid.SampledFrom(someDevices).Draw(t, "iif"), OIF: rapid.SampledFrom(someDevices).Draw(t, "oif"),
 		Src: addr("src"), Dst: addr("dst"), Proto: rapid.SampledFrom(someProtos).Draw(t, "proto"),
 		SPort: port("sport"), DPort: port("dport"), TCPFlags: uint8(near("flags")), ICMPType: uint16(near("icmp")),
-		TTL: uint8(near("ttl") + rapid.SampledFrom([]uint64{0, 1, 2, 60}).Draw(t, "ttl room")), DSField: uint8(near("ds")), Length: uint16(near("length")), EtherPadding: n(0, 2, "padding"), EtherSrc: near("mac"),
+		TTL: uint8(near("ttl") + rapid.SampledFrom([]uint64{0, 1, 2, 60}).Draw(t, "ttl room")), DSField: uint8(near("ds")), Length: uint16(near("length")), EtherPadding: n(0, 2, "padding"), EtherSrc: near("mac"), EtherDst: near("to mac"),
 		Mark: uint32(near("mark")),
 	}
 	if n(0, 2, "bridge") > 0 {

@@ -60,7 +60,7 @@ func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *compariso
 		return nil
 	}
 	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit, sets: sets}
-	before, now := c.x.path(family), c.y.path(family)
+	before, now := c.x.path(family, false), c.y.path(family, false)
 	if len(before) != len(now) {
 		return nil
 	}

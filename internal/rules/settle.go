@@ -66,7 +66,7 @@ func (f *flattener) settleTest(t ruleset.Test) (ruleset.Step, bool, bool) {
 	if !plain {
 		return t, false, false
 	}
-	if t.Field == ruleset.TTL && routed(f.place.hook) {
+	if t.Field == ruleset.TTL && routed(f.place.hook) && !f.class.Bridged { // a bridge takes nothing off it
 		rs = received(rs)
 	}
 	t = ruleset.Test{Field: t.Field, Ranges: rs}

@@ -229,6 +229,7 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			c.In.Ifindex = uint32(port.Bridge.Index) // to rules that are shown what is bridged
 			c.Called4, c.Shown4, c.Track4 = called(port.Bridge.Call4)
 			c.Called6, c.Shown6, c.Track6 = called(port.Bridge.Call6)
+			c.Chains = flag(port.Bridge.Chains)
 			words.called(c.Called4, called4)
 			words.called(c.Called6, called6)
 		}
@@ -289,17 +290,18 @@ func leadsOnto(g *graph.Graph, port graph.Port) bool {
 
 // called says what a program does where br_netfilter looks at frames of a family: whether it asks the rules for them, and connection tracking.
 func called(c graph.Call) (how, shown, track uint8) {
+	shown = flag(c.Asks)*bpfobj.ShownIP | flag(c.Frames)*bpfobj.ShownFrames
 	switch {
-	case c.By == "":
-		return 0, 0, 0
 	case len(c.Why) > 0:
 		return bpfobj.CalledSlow, 0, 0
+	case c.By == "":
+		return bpfobj.CalledNone, shown, 0
 	}
 	how = bpfobj.CalledOption
 	if c.All {
 		how = bpfobj.CalledAll
 	}
-	return how, flag(c.Asks), flag(slices.ContainsFunc(c.Nodes, func(n graph.Node) bool { return n.Kind == graph.NodeTrack }))
+	return how, shown, flag(slices.ContainsFunc(c.Nodes, func(n graph.Node) bool { return n.Kind == graph.NodeTrack }))
 }
 
 // cacheable says whether a route lookup depends on nothing but what the route cache keys by: no policy rules but the kernel's own.

@@ -10,39 +10,35 @@ import (
 
 // Rules are the images of the rules that packets meet, by family and stage.
 type Rules struct {
-	// Images by RuleStage; nil for a stage without rules. Equal rules should give the same pointer: the data path installs an image when the
+	// Images by way and stage, as the data path counts them (SHUNT_RULE_STAGES); nil for a stage without rules. Equal rules should give the same pointer: the data path installs an image when the
 	// pointer differs from the one in force.
-	Images [2 * image.Stages]*image.Image
-	Fronts [2]*image.Image           // asked before all images of IPv4, of IPv6; they have no counters
-	Overs  [2]graph.Over             // asked before the image behind the route of IPv4, of IPv6
-	Places [2][]ruleset.CounterPlace // of IPv4, of IPv6, by ruleset.CounterID: what Image.Counters speak of
+	Images [Ways * image.Stages]*image.Image
+	Fronts [2]*image.Image              // asked before all images of IPv4, of IPv6; they have no counters
+	Overs  [2]graph.Over                // asked before the image behind the route of IPv4, of IPv6
+	Places [Ways][]ruleset.CounterPlace // by way and ruleset.CounterID: what Image.Counters speak of
 }
 
-// RuleStage is the index of a family's stage in Rules.Images, as the data path counts them (SHUNT_RULE_STAGES).
-func RuleStage(family ruleset.Family, stage image.Stage) int {
-	if family == ruleset.IP6 {
-		return int(image.Stages + stage)
-	}
-	return int(stage)
-}
+// Ways of packets, each with rules of its own: routed IPv4 and IPv6, and frames with them between the ports of bridges.
+const Ways = 4
 
-// FamilyOf is the family that an index of Rules.Images belongs to, as Rules.Places counts them.
-func FamilyOf(stage int) int { return stage / int(image.Stages) }
+// WayOf is the way that an index of Rules.Images belongs to, as Rules.Places counts them.
+func WayOf(stage int) int { return stage / int(image.Stages) }
 
 // images takes what the graph compiled. What it has of the families may be of different age, and so may what their counters are.
 func images(g *graph.Graph) (out Rules) {
-	for family, f := range []*graph.Filter{g.Filter4, g.Filter6} {
+	for way, f := range [Ways]*graph.Filter{g.Filter4, g.Filter6, g.Frames4, g.Frames6} {
 		if f == nil || f.Problem != "" {
 			continue
 		}
-		for stage, im := range f.Images {
-			out.Images[RuleStage(f.Program.Class.Family, image.Stage(stage))] = im
+		copy(out.Images[way*int(image.Stages):], f.Images[:])
+		out.Places[way] = f.Places
+		if way >= len(out.Fronts) { // those of frames wait for their images
+			continue
 		}
-		out.Fronts[family] = f.Front
+		out.Fronts[way] = f.Front
 		if f.Over != nil {
-			out.Overs[family] = *f.Over
+			out.Overs[way] = *f.Over
 		}
-		out.Places[family] = f.Places
 	}
 	return out
 }

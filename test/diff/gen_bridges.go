@@ -3,6 +3,7 @@
 package diff
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -54,6 +55,43 @@ func genBridge(_ *rand.Rand, c *Config) {
 	if chance(rng, 10) {
 		c.add("ip link set br0 mtu %d", pick(rng, []int{576, 1280, 1400, 1500, 9000}))
 	}
+	if chance(rng, 20) {
+		c.chains()
+	}
+}
+
+// chains are rules of family bridge, in its three hooks.
+func (c *Config) chains() {
+	rng := c.Bridging
+	c.Slow.Bridge = true
+	lines := []string{"add table bridge frames"}
+	mac := func() string { return hostMAC(pick(rng, c.Bridged), rng.IntN(2)).String() }
+	not := func() string { return pick(rng, []string{"", "", "!= "}) }
+	for _, hook := range []string{"prerouting", "forward", "postrouting"} {
+		if !chance(rng, 60) {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("add chain bridge frames %s { type filter hook %s priority %d; }", hook, hook, pick(rng, []int{-300, -200, -1, 0, 1, 300})))
+		for range 1 + rng.IntN(5) {
+			rule := []string{"add rule bridge frames", hook}
+			for range rng.IntN(2) {
+				rule = append(rule, pick(rng, []string{"ether saddr " + not() + mac(), "ether daddr " + not() + mac(), "iifname " + not() + portName(pick(rng, c.Bridged)), "oifname " + not() + portName(pick(rng, c.Bridged))}))
+			}
+			if chance(rng, 60) { // one, since they can contradict each other, which nft refuses
+				rule = append(rule, pick(rng, []string{
+					"ether type " + pick(rng, []string{"ip", "ip6", "arp", "0x88b5"}), pick(rng, []string{"udp", "tcp"}) + " dport " + pick(rng, []string{"53", "80", "0-1023", "{ 22, 53, 2000 }"}),
+					"ip " + pick(rng, []string{"saddr ", "daddr "}) + not() + pick(rng, []string{"10.0.0.0/16", "10.0.0.16", "10.1.0.0/16"}), "ip6 " + pick(rng, []string{"saddr ", "daddr "}) + not() + "fd00::/48",
+					pick(rng, []string{"ip ttl < 3", "ip protocol icmp", "ip6 nexthdr udp", "meta pkttype host", "tcp flags syn", "meta length > 200"}),
+				}))
+			}
+			// What the host itself sends is not the same in both twins, and leaves by these chains too.
+			if hook != "postrouting" {
+				rule = append(rule, "counter")
+			}
+			lines = append(lines, strings.Join(append(rule, pick(rng, []string{"continue", "continue", "accept", "drop"})), " "))
+		}
+	}
+	c.Commands = append(c.Commands, nftFile(lines...))
 }
 
 // bridgeOptions are what a bridge is made with. Entries do not age within a run: how long one takes is a matter of the machine.

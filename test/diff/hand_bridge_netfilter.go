@@ -87,7 +87,7 @@ func shownRules() []hand {
 		rules("rules", "at each hook packets come by the bridge and leave by it, not by its ports", fast,
 			step(said, slices.Concat(on, []string{table(chain("a", "prerouting", "-300", "iifname br0 counter", "iifname p0 counter drop", "oifname br0 counter drop", "udp dport 53 counter drop")...)})...),
 			step(said, table(chain("a", "forward", "0", "iifname br0 oifname br0 counter", "iifname p0 counter drop", "oifname p1 counter drop", "iifname != br0 counter", "iif br0 tcp dport 53 counter drop", "ip saddr 10.0.0.16 udp dport 2000 counter accept", "counter")...)),
-			step(said, table(chain("a", "postrouting", "0", "oifname br0 counter", "oifname p1 counter drop", "udp dport 53 counter drop", "meta length > 60 counter")...)),
+			step(said, table(chain("a", "postrouting", "0", "ip saddr 10.0.0.0/8 oifname br0 counter", "ip6 saddr fd00::/16 oifname br0 counter", "oifname p1 counter drop", "udp dport 53 counter drop", "ip daddr 10.0.0.0/8 meta length > 60 counter")...)), // not what the host itself reports of its groups
 			step(said, table(slices.Concat(chain("a", "prerouting", "-150", "ether saddr "+stationA.mac().String()+" counter", "meta pkttype host counter", "meta pkttype != host counter drop"),
 				chain("b", "forward", "10", "tcp dport 53 counter drop", "icmp type echo-request counter", "icmpv6 type echo-request counter drop", "tcp flags syn counter"), chain("c", "postrouting", "10", "counter"))...))),
 		rules("rules by ttl", "no bridge takes anything off it", []string{"fast", "rule-drop", "netfilter-rule"}, step(join(everybody(), ttls), slices.Concat(on, []string{table(slices.Concat(chain("a", "prerouting", "0", "ip ttl 64 counter", "ip ttl 1 counter"),
@@ -128,7 +128,7 @@ func shownPorts() []hand {
 	fast := []string{"fast", "rule-drop"}
 	asked := func(name, why string, packets []Packet, first []string, more ...handStep) hand {
 		steps := []handStep{step(packets, slices.Concat(first, withBridgeNetfilter, early)...), step(packets, forward...), step(packets, late...), step(packets, old...)}
-		return hand{name: "bridge shown " + name, why: why, bare: true, slow: Excuse{Rules: true, Bridged: onBridge.Bridged, Shown: true}, hooks: []string{"tc"}, reasons: fast, loads: true, steps: append(steps, more...)}
+		return hand{name: "bridge shown " + name, why: why, bare: true, slow: Excuse{Rules: true, Bridged: onBridge.Bridged, Shown: true}, reasons: fast, loads: true, steps: append(steps, more...)}
 	}
 	return []hand{
 		asked("to rules of its ports", "physdev asks for the ports of what is bridged", said, bridge(""), frozen(said, "iptables-legacy -I FORWARD -m physdev --physdev-out p0 -p tcp --dport 53 -j DROP")),

@@ -46,7 +46,9 @@ type header struct {
 
 var (
 	linkFields = []header{{rs.EtherDst, 0, 48}, {rs.EtherSrc, 48, 48}}
-	ip4Fields  = []header{{rs.DSField, 8, 8}, {rs.Length, 16, 16}, {rs.IP4ID, 32, 16}, {rs.FragOffset, 48, 16}, {rs.TTL, 64, 8},
+	// In family bridge rules ask for the frame's type where it stands. There is no tag in front of it: those of VLANs are beside the frame, which are Linux's.
+	frameFields = append(linkFields[:2:2], header{rs.EtherType, 96, 16})
+	ip4Fields   = []header{{rs.DSField, 8, 8}, {rs.Length, 16, 16}, {rs.IP4ID, 32, 16}, {rs.FragOffset, 48, 16}, {rs.TTL, 64, 8},
 		{rs.L4Proto, 72, 8}, {rs.IP4Src, 96, 32}, {rs.IP4Dst, 128, 32}}
 	ip6Fields  = []header{{rs.DSField, 4, 8}, {rs.FlowLabel, 12, 20}, {rs.TTL, 56, 8}, {rs.IP6Src, 64, 128}, {rs.IP6Dst, 192, 128}}
 	portFields = []header{{rs.SPort, 0, 16}, {rs.DPort, 16, 16}}
@@ -58,6 +60,9 @@ var (
 func (f *facts) fieldsOf(base uint32) ([]header, error) {
 	switch base {
 	case baseLink:
+		if f.family == familyBridge {
+			return frameFields, nil
+		}
 		return linkFields, nil
 	case baseNetwork:
 		switch f.proto {

@@ -150,8 +150,11 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 	if d, ok := dimOf[t.Field]; ok && plain && l.o.Valued&(1<<d) == 0 {
 		return out.ask(d, rs, t.Field.Width())
 	}
-	if t.Field == ruleset.EtherSrc {
-		return out.mac(rs, plain)
+	switch t.Field {
+	case ruleset.EtherSrc:
+		return out.mac(rs, plain, vMACHigh, vMACLow)
+	case ruleset.EtherDst:
+		return out.mac(rs, plain, vToHigh, vToLow)
 	}
 	x, ok := l.single(t, at.hook, true)
 	if !ok {
@@ -161,8 +164,8 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 	return said
 }
 
-// mac adds a test for one source address of frames, or for all but one: a value has 32 bits, so it is asked for in two parts.
-func (e *entry) mac(rs []ruleset.Range, plain bool) outcome {
+// mac adds a test for one address of frames, or for all but one: a value has 32 bits, so it is asked for in two parts.
+func (e *entry) mac(rs []ruleset.Range, plain bool, upper, lower value) outcome {
 	others := len(rs) != 1 || rs[0].Lo != rs[0].Hi
 	if others {
 		rs = rules.Without(rs, ruleset.EtherSrc.Width())
@@ -173,7 +176,7 @@ func (e *entry) mac(rs []ruleset.Range, plain bool) outcome {
 	part := func(of value, v uint64) cond {
 		return cond{of: []test{{of: of, mask: ^uint32(0), ranges: []ruleset.Range{ruleset.One(ruleset.Num(v))}}}}
 	}
-	high, low := part(vMACHigh, rs[0].Lo.Lo>>32), part(vMACLow, rs[0].Lo.Lo&0xffffffff)
+	high, low := part(upper, rs[0].Lo.Lo>>32), part(lower, rs[0].Lo.Lo&0xffffffff)
 	e.conds = slices.Clip(e.conds)
 	if !others {
 		e.conds = append(e.conds, high, low)

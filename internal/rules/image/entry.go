@@ -49,6 +49,8 @@ const (
 	vCTZone
 	vMACHigh // of the source: two bytes, and four
 	vMACLow
+	vToHigh // and of the destination
+	vToLow
 	numValues
 )
 

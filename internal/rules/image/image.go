@@ -98,5 +98,5 @@ func Compile(pr *rules.Program, devices []rules.Device, o Options) (*Image, erro
 	if entries == nil {
 		return nil, nil
 	}
-	return layOut(entries, devices, pr.Class.Family)
+	return layOut(entries, devices, pr.Class)
 }

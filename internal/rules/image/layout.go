@@ -65,15 +65,16 @@ type writer struct {
 	in      *lowered
 	ids     map[ruleset.CounterID]uint32
 	devices []rules.Device
+	bridged bool
 	ops     int // offset of the operations
 	sum     []uint64
 }
 
-func layOut(in *lowered, devices []rules.Device, family ruleset.Family) (*Image, error) {
+func layOut(in *lowered, devices []rules.Device, class rules.Class) (*Image, error) {
 	if len(in.entries) > maxEntries {
 		return nil, fmt.Errorf("%d entries of rules are more than the data path takes (%d)", len(in.entries), maxEntries)
 	}
-	w := &writer{in: in, ids: map[ruleset.CounterID]uint32{}, devices: devices}
+	w := &writer{in: in, ids: map[ruleset.CounterID]uint32{}, devices: devices, bridged: class.Bridged}
 	w.Shape.On, w.Image.Entries, w.Unsaid, w.Left = true, len(in.entries), in.unsaid, in.left
 	w.Bytes = make([]byte, headerSize+recordSize*len(in.entries))
 	for i := range in.entries {
@@ -91,7 +92,7 @@ func layOut(in *lowered, devices []rules.Device, family ruleset.Family) (*Image,
 	}
 	w.put(12, w.row(ones))
 	for d := range NumDims {
-		w.dim(d, family)
+		w.dim(d, class.Family)
 	}
 	return &w.Image, nil
 }
@@ -176,11 +177,11 @@ func (w *writer) dim(d Dim, family ruleset.Family) {
 }
 
 // countWay says where the bytes of a count come from; enum shunt_bytes, above the slot.
-func countWay(h ruleset.Hook) uint32 {
-	switch h {
-	case ruleset.Ingress:
+func countWay(h ruleset.Hook, bridged bool) uint32 {
+	switch {
+	case h == ruleset.Ingress || bridged:
 		return 1 << 24 // with padding
-	case ruleset.Egress:
+	case h == ruleset.Egress:
 		return 2 << 24 // with the Ethernet header
 	}
 	return 0
@@ -197,7 +198,7 @@ func (w *writer) count(at int, a action) error {
 		w.ids[a.counter] = n
 		w.Counters = append(w.Counters, a.counter)
 	}
-	w.put(at, n|countWay(a.hook))
+	w.put(at, n|countWay(a.hook, w.bridged))
 	w.Places = append(w.Places, uint32(at))
 	return nil
 }

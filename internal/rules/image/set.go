@@ -37,7 +37,7 @@ func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
 	}
 	s := &l.pr.Rules().Sets[k.Set]
 	f := k.Key[0]
-	if f == ruleset.TTL || f == ruleset.EtherSrc && len(s.Elements) > 1 || !lasting(s) || counts(s) || s.Verdicts || len(s.Elements) > maxElements {
+	if f == ruleset.TTL || (f == ruleset.EtherSrc || f == ruleset.EtherDst) && len(s.Elements) > 1 || !lasting(s) || counts(s) || s.Verdicts || len(s.Elements) > maxElements {
 		return t, false
 	}
 	t = ruleset.Test{Field: f, Not: k.Not}
