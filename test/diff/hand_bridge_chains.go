@@ -51,6 +51,12 @@ func bridgeChainTraps() []hand {
 			step(said, "nft delete table bridge t"), step(said, table(chain("forward", 0, "counter")), "ip link set br0 type bridge nf_call_iptables 1")),
 		chains("that change", "while shunt's process is stopped, the next frame meets a rule that came", []string{"stale"}, step(said, append(off, table(chain("forward", 0, "udp dport 5353 counter drop")))...),
 			frozen(said, "nft add rule bridge t forward udp dport 53 counter drop"), step(said), frozen(said, "nft insert rule bridge t forward ether saddr "+a+" counter drop"), step(said, "nft flush ruleset"), frozen(said, table(chain("prerouting", 0, "ip saddr 10.0.0.16 counter drop"))), step(said)),
+		chains("of ebtables", "the old tool writes chains of the same family", nil,
+			step(said, append(off, "ebtables -A FORWARD -p IPv4 --ip-protocol udp --ip-destination-port 53 -j DROP", "ebtables -A FORWARD -p IPv4 --ip-source 10.0.0.16 --ip-tos 0 -j CONTINUE", "ebtables -A FORWARD -p IPv4 --ip-destination ! 10.0.0.0/255.0.0.3 -j CONTINUE",
+				"ebtables -A FORWARD -p IPv6 --ip6-source fd00::/16 --ip6-protocol tcp --ip6-destination-port 53 -j DROP", "ebtables -A FORWARD -p IPv6 --ip6-destination ! fd00:0:0:4::/64 -j CONTINUE", "ebtables -A FORWARD -i p0 -o p1 -s "+a+" -j CONTINUE", "ebtables -A FORWARD -i p+ -d ! "+b+" -j CONTINUE")...),
+			step(said, "ebtables -N who", "ebtables -A who -s "+a+" -j RETURN", "ebtables -A who -p IPv4 --ip-protocol udp --ip-source-port 1000:2000 -j ACCEPT", "ebtables -I FORWARD -p ! ARP -j who", "ebtables -P FORWARD DROP", "ebtables -A FORWARD -i p1 -j ACCEPT", "ebtables -A FORWARD -s "+a+" -j ACCEPT"),
+			step(said, "ebtables -F", "ebtables -P FORWARD ACCEPT", "ebtables -t nat -A PREROUTING -i p0 -p IPv4 --ip-protocol tcp --ip-source-port 53 -j DROP", "ebtables -t nat -A POSTROUTING -o p1 -s "+a+" -j CONTINUE"),
+			step(said, "ebtables -A FORWARD -p IPv4 --ip-protocol udp --ip-destination-port 5353 --limit 1/hour -j ACCEPT", "ebtables -A FORWARD --mark 1 -j DROP")),
 		{name: "bridge chains and offloads", why: "what is still to be cut meets them whole", bare: true, slow: Excuse{IP4: true, IP6: true, Bridged: onBridge.Bridged}, hooks: []string{"tc"}, reasons: []string{"fast"},
 			steps: []handStep{step(join(everybody(), across(offloads()), across(partials())), append(off, table(chain("forward", 0, "iifname p0 counter", "counter")))...)}},
 	}

@@ -175,8 +175,14 @@ func (m *machine) eval(e Expr) {
 	}
 }
 
-// xt is a match or target of iptables-nft. Those of the bridge and ARP families have structs of their own.
+// xt is a match or target of iptables-nft, or ebtables. Those of the bridge and ARP families have structs of their own.
 func (m *machine) xt(e *XT) {
+	if m.rule.Family == familyBridge && !e.Target {
+		steps, text := xtables.BridgeMatch(xtables.Extension{Name: e.Name, Revision: uint8(e.Revision), Info: e.Info})
+		m.steps = append(m.steps, steps...)
+		m.words.add(text)
+		return
+	}
 	if m.rule.Family != familyIP4 && m.rule.Family != familyIP6 {
 		m.unknown("xt "+kindOfXT(e)+" "+e.Name, fmt.Sprintf("xt %s %q rev %d", kindOfXT(e), e.Name, e.Revision))
 		return
