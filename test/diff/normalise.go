@@ -119,7 +119,8 @@ func normalise(f []byte, own *addresses) []byte {
 		return f
 	}
 	f = withoutTimestamps(f, h)
-	if !own.has(h.src) {
+	fragment6 := h.proto == 44 && len(f) >= h.l4+8
+	if !own.has(h.src) && !(own.cuts && fragment6) {
 		return f
 	}
 	switch {
@@ -127,7 +128,7 @@ func normalise(f []byte, own *addresses) []byte {
 		return lab.Edited(f, lab.L3(4, 0, 0), lab.L3(h.headerLen+2, 0, 0), lab.L3(h.headerLen+8, make([]byte, 12)...), lab.FixIPChecksum())
 	case h.version == 4:
 		return lab.Edited(f, lab.L3(4, 0, 0), lab.FixIPChecksum())
-	case h.proto == 44 && len(f) >= h.l4+8:
+	case fragment6:
 		return lab.Edited(f, lab.L3(h.l4-h.l3+4, 0, 0, 0, 0))
 	}
 	return f
@@ -163,6 +164,7 @@ func withoutTimestamps(f []byte, h ip) []byte {
 type addresses struct {
 	single   map[netip.Addr]bool
 	prefixes map[netip.Prefix]bool
+	cuts     bool // br_netfilter cuts what is bridged into fragments of IPv6, which get an identification then (ip6_fragment())
 }
 
 func newAddresses() *addresses {

@@ -40,7 +40,7 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 	in, sure := rules.NewInterpreter(rs), !asksAddressTypes(rs)
 	ports := asksAny(rs, ruleset.PhysIn, ruleset.PhysOut)
 	return func(p Packet, out int) bool {
-		if !sure || !whole(p) {
+		if !sure || !whole(p) || r.c.Slow.bridges(p.Port) && hooked(rs, p.Port) || r.c.Slow.bridges(out) && hooked(rs, out) {
 			return false
 		}
 		q := rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
@@ -57,12 +57,15 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 // rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: none that
 // bridged packets meet otherwise than routed ones.
 func (r *run) rulesAllowBridged() (func(p Packet, out int) bool, error) {
-	if !r.c.Slow.Rules || !r.c.Slow.Shown {
+	if !r.c.Slow.Rules {
 		return func(Packet, int) bool { return true }, nil
 	}
 	rs, err := r.linux.filters()
 	if err != nil {
 		return nil, err
+	}
+	if !r.c.Slow.Shown {
+		return func(p Packet, out int) bool { return !hooked(rs, p.Port, out) }, nil
 	}
 	br0, err := r.linux.dut.Netlink().LinkByName("br0")
 	if err != nil || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
@@ -160,6 +163,15 @@ func asksAddressTypes(rs *ruleset.Ruleset) bool {
 			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
 				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return slices.ContainsFunc(asked(s), alone) })
 			})
+		})
+	})
+}
+
+// hooked says whether a device has chains of its own: those of a bridge's port are not asked, since its packets are the bridge's.
+func hooked(rs *ruleset.Ruleset, ports ...int) bool {
+	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
+			return c.Base != nil && slices.ContainsFunc(ports, func(p int) bool { return c.Base.On(portName(p)) })
 		})
 	})
 }

@@ -91,6 +91,7 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 		return nil, err
 	}
 	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage()}}
+	run.own.cuts = c.bridged()
 	if r.Shunt != "" && !c.Late {
 		if run.shunt.daemon, err = startDaemon(r.Shunt, run.shunt.dut, c.Hook, r.tier(c)); err != nil {
 			return nil, err
