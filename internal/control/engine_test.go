@@ -3,6 +3,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ type rig struct {
 	hook   graph.Hook
 	wire   *lab.Wire
 	sink   *lab.Capture
+	sent   int // by send
 	stop   func()
 }
 
@@ -108,25 +110,30 @@ func (r *rig) counters() (c [reason.Count]uint64) {
 	return c
 }
 
-// send sends one packet and says by which reason it left shunt and whether it arrived.
+// send sends one packet and says by which reason it left shunt and whether it arrived. Packets bear their number, so that one that comes late is not taken for the next.
 func (r *rig) send(dst string) (reason.Code, bool) {
 	r.Helper()
+	r.sent++
+	mark := fmt.Sprintf("packet %d.", r.sent)
 	before := r.counters()
-	if err := r.wire.Send(r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP("x")); err != nil {
+	if err := r.wire.Send(r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP(mark)); err != nil {
 		r.Fatal(err)
 	}
-	got, err := r.sink.Take(1, 100*time.Millisecond)
-	if err != nil {
-		r.Fatal(err)
+	arrived := false
+	for end := time.Now().Add(100 * time.Millisecond); !arrived && time.Now().Before(end); {
+		got, err := r.sink.Take(1, time.Until(end))
+		if err != nil {
+			r.Fatal(err)
+		}
+		arrived = slices.ContainsFunc(got, func(f lab.Frame) bool { return bytes.Contains(f.Data, []byte(mark)) })
 	}
-	got = slices.DeleteFunc(got, func(f lab.Frame) bool { return lab.Noise(f.Data) })
 	after := r.counters()
 	for i := range after {
 		if after[i] > before[i] {
-			return reason.Code(i), len(got) > 0
+			return reason.Code(i), arrived
 		}
 	}
-	return reason.Count, len(got) > 0
+	return reason.Count, arrived
 }
 
 // leaves waits until a packet leaves by the reason; changes have seconds, so that a slow machine does not matter.

@@ -91,10 +91,14 @@ func bridgeAroundTraps() []hand {
 		{name: "bridge routes", why: "a host behind the bridge and one behind a routed port, both ways", bare: true, slow: onBridge, steps: []handStep{
 			step(upAndDown(), irb("")...), step(join(everybody(), upAndDown())), step(join(by(2, stationA.to(stationB)), down("10.0.0.16"), stationA.hello(), down("10.0.0.16"))), step(join(everybody(), hostile())),
 			step(upAndDown(), "bridge fdb add "+station{2, 7}.mac().String()+" dev p1 master static", "bridge link set dev p0 isolated on"), step(join(everybody(), upAndDown(), chat()), "ip address add 10.0.0.2/24 dev br0", "ip address del 10.0.0.1/24 dev br0")}},
-		{name: "bridge routes checked", why: "reverse paths and policy rules see the bridge, not the port", bare: true, slow: onBridge, steps: []handStep{
-			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.br0.rp_filter=1")...), step(join(upAndDown(), hostile()), "sysctl net.ipv4.conf.br0.rp_filter=0", "sysctl net.ipv4.conf.p0.rp_filter=1", "ip rule add pref 50 iif p0 prohibit"),
-			step(join(upAndDown(), hostile()), "ip rule add pref 40 iif br0 to 10.3.0.0/16 prohibit", "ip -6 rule add pref 40 iif br0 to 2001:db8:3::/48 prohibit"), step(upAndDown(), "ip rule del pref 40", "ip -6 rule del pref 40", "sysctl net.ipv4.conf.br0.forwarding=0"),
-			step(upAndDown(), "sysctl net.ipv4.conf.br0.forwarding=1", "sysctl net.ipv6.conf.br0.disable_ipv6=1")}},
+		{name: "bridge routes checked", why: "reverse paths see the bridge, not the port", bare: true, slow: onBridge, steps: []handStep{
+			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.br0.rp_filter=1")...), step(join(upAndDown(), hostile()), "sysctl net.ipv4.conf.br0.rp_filter=0", "sysctl net.ipv4.conf.p0.rp_filter=1")}},
+		{name: "bridge routes ruled", why: "so do policy rules; where there are any, a source without a route is Linux's", bare: true, slow: Excuse{IP4: true, Bridged: onBridge.Bridged}, steps: []handStep{
+			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.p0.rp_filter=1", "ip rule add pref 50 iif p0 prohibit")...),
+			step(join(upAndDown(), hostile()), "ip rule add pref 40 iif br0 to 10.3.0.0/16 prohibit", "ip -6 rule add pref 40 iif br0 to 2001:db8:3::/48 prohibit"), step(upAndDown(), "ip rule del pref 40", "ip -6 rule del pref 40")}},
+		{name: "bridge routes switched", why: "the bridge's switches are those that its host's packets meet; nothing is fast into what does not forward itself", bare: true, slow: Excuse{Bridge: true, Bridged: onBridge.Bridged}, steps: []handStep{
+			step(join(everybody(), upAndDown()), irb("", "sysctl net.ipv4.conf.br0.forwarding=0", "sysctl net.ipv4.conf.p0.forwarding=1")...), step(upAndDown(), "sysctl net.ipv4.conf.br0.forwarding=1", "sysctl net.ipv6.conf.br0.disable_ipv6=1"),
+			step(upAndDown(), "sysctl net.ipv6.conf.br0.disable_ipv6=0", "sysctl net.ipv4.conf.all.forwarding=0")}},
 		{name: "bridge routes changed", why: "the bridge and its ports change under routed traffic", bare: true, slow: onBridge, steps: []handStep{
 			step(join(everybody(), upAndDown()), irb("")...), step(upAndDown(), "ip link set p1 mtu 1300"), step(join(downSized(1300), downSized(1301), downSized(1400))), step(join(downSized(1300), downSized(1301)), "ip link set p1 mtu 1500", "ip link set br0 mtu 1300"),
 			step(upAndDown(), "bridge link set dev p1 state 4"), step(upAndDown(), "bridge link set dev p1 state 3"), step(join(everybody(), upAndDown()), "ip link set p0 nomaster"), step(upAndDown(), "ip link set br0 down"), step(join(everybody(), upAndDown()), "ip link set br0 up", "ip link set p0 master br0")}},
