@@ -68,6 +68,11 @@ enum shunt_shown {
 	SHUNT_SHOWN_FRAMES = 2,	/* chains of family bridge */
 };
 
+enum shunt_nat {
+	SHUNT_NAT_IP4 = 1,
+	SHUNT_NAT_IP6 = 2,
+};
+
 /* State bits of a packet's connection, NF_STATE_BIT() of include/uapi/linux/netfilter/nf_conntrack_common.h. */
 enum shunt_ct_state {
 	SHUNT_CT_INVALID = 1 << 0,
@@ -258,7 +263,7 @@ struct shunt_config {
 	__u8 shown4;			/* SHUNT_SHOWN_*: whether what rules say to frames of this family between ports is decided here (node/shown.h) */
 	__u8 shown6;
 	__u8 chains;			/* 1: there are chains of family bridge: frames without IP are Linux's */
-	__u8 called_pad[1];
+	__u8 nat;			/* SHUNT_NAT_*: families whose translated connections are translated here (node/nat.h) */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */

@@ -6,13 +6,21 @@
 #define TCP_DOFF 12	/* offset of the byte whose upper half is the header length in words */
 #define UDP_HEADER 8
 
+always_inline int is_gso(struct packet *p)
+{
+	__u32 gso = p->gso;
+
+	forget(gso, p->len);	/* or all that comes behind is verified for both */
+	return gso != 0;
+}
+
 /* Length of one packet on the wire, for the mtu of notable routes. */
 always_inline __u32 mtu_len(struct packet *p)
 {
 	__u32 l4 = p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
 	__u8 doff = 0;
 
-	if (!p->gso)
+	if (!is_gso(p))
 		return p->l3_len;
 	if (p->l4_proto != PROTO_TCP || bpf_skb_load_bytes(p->ctx, l4 + TCP_DOFF, &doff, 1))
 		return p->l3_len;
@@ -28,14 +36,9 @@ always_inline __u32 fib_len(struct packet *p)
 {
 	__u32 l3_header = p->is6 ? sizeof(struct ip6) : sizeof(struct ip4);
 
-	if (!p->gso || p->l4_proto == PROTO_TCP)
+	if (!is_gso(p) || p->l4_proto == PROTO_TCP)
 		return mtu_len(p);
 	return p->l4_proto == PROTO_UDP ? l3_header + UDP_HEADER + p->gso : 0;
-}
-
-always_inline int is_gso(struct packet *p)
-{
-	return p->gso != 0;
 }
 
 #include "../node/egress_tc.h"

@@ -109,7 +109,33 @@ struct ip_ct_tcp {
 union nf_conntrack_proto {
 	struct ip_ct_tcp tcp;
 };
+union nf_inet_addr {
+	__u32 all[4];
+};
+union nf_conntrack_man_proto {
+	__be16 all;
+};
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union nf_conntrack_man_proto u;
+};
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+	} dst;
+};
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+};
+struct nf_conn_nat {
+	int masq_index;
+};
 struct nf_conn {
+	struct nf_conntrack_tuple_hash tuplehash[2];
 	__u32 timeout;
 	unsigned long status;
 	__u32 mark;
@@ -188,6 +214,7 @@ enum nf_ct_ext_id {
 	NF_CT_EXT_TIMEOUT,
 	NF_CT_EXT_SYNPROXY,
 	NF_CT_EXT_ACT_CT,
+	NF_CT_EXT_NAT,
 };
 enum xdp_buff_flags {
 	XDP_FLAGS_HAS_FRAGS = 1,

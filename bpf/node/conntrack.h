@@ -15,13 +15,12 @@
 
 #include "guard.h"
 #include "checksum.h"
+#include "nat.h"
 
 /* enum ip_conntrack_status, include/uapi/linux/netfilter/nf_conntrack_common.h */
 #define IPS_SEEN_REPLY		(1 << 1)
 #define IPS_ASSURED		(1 << 2)
 #define IPS_CONFIRMED		(1 << 3)
-#define IPS_SRC_NAT		(1 << 4)
-#define IPS_DST_NAT		(1 << 5)
 #define IPS_SEQ_ADJUST		(1 << 6)
 #define IPS_DYING		(1 << 9)
 #define IPS_FIXED_TIMEOUT	(1 << 10)
@@ -168,10 +167,9 @@ always_inline int unwatched(struct packet *p, struct nf_conn *ct)
 always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 {
 	__u32 status = ct->status, marked;
+	int nat = 0;
 
 	p->ct = CT_HELD;
-	if (status & (IPS_SRC_NAT | IPS_DST_NAT))
-		return SHUNT_R_CONNTRACK_NAT;
 	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct))
 		return SHUNT_R_CONNTRACK_EXTENSION;
 	if ((status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
@@ -185,8 +183,15 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	}
 	if ((peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
+	if (status & IPS_NAT) {
+		nat = node_nat(p, ct, status);
+		if (nat != NEXT)
+			return nat;
+		nat = CT_TRANSLATED;
+	}
 	forget(marked, p->l3_len);
-	p->ct = CT_HELD | (marked & CT_MARKED);
+	forget(nat, p->l3_len);
+	p->ct = CT_HELD | (marked & CT_MARKED) | (nat & CT_TRANSLATED);
 	forget(p->l4_proto, p->l3_len);
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;

@@ -13,6 +13,7 @@
 #include "dsfield.h"
 #include "peer.h"
 #include "neighbour.h"
+#include "nat.h"
 
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
@@ -65,7 +66,7 @@ always_inline int node_egress(struct packet *p)
 {
 	__u32 out = p->out, mtu = 0;
 
-	if (p->gso && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
+	if (is_gso(p) && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
 		return SHUNT_R_SEGMENT_MTU;
 	return NEXT;
 }
@@ -84,7 +85,7 @@ always_inline int bridge_egress(struct packet *p, int vlans)
 /* Cuts off what lies behind the IP packet. */
 always_inline int trim(struct packet *p)
 {
-	if (!p->gso && p->ctx->len > p->l3 + p->l3_len && bpf_skb_change_tail(p->ctx, p->l3 + p->l3_len, 0))
+	if (!is_gso(p) && p->ctx->len > p->l3 + p->l3_len && bpf_skb_change_tail(p->ctx, p->l3 + p->l3_len, 0))
 		return SHUNT_R_TRIM_FAILED;
 	return NEXT;
 }
@@ -99,6 +100,8 @@ always_inline int commit_tc(struct packet *p)
 
 	if (trim(p) != NEXT)
 		return SHUNT_R_TRIM_FAILED;
+	if (translated(p) && !nat_write(ctx, sizeof(struct eth)))
+		return SHUNT_R_REWRITE_FAILED;
 	p->data = ctx_data(ctx);
 	l3 = p->data + sizeof(struct eth);
 	if (p->is6) {

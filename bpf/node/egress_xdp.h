@@ -12,6 +12,7 @@
 #include "dsfield.h"
 #include "vlan.h"
 #include "neighbour.h"
+#include "nat.h"
 
 /* Key: logical egress ifindex, or with SHUNT_BRIDGED that of a bridge's port; value: the device that carries it. Entries vanish with their device. */
 struct {
@@ -101,6 +102,8 @@ always_inline int commit_xdp(struct packet *p)
 		p->l3 += room;
 	}
 
+	if (translated(p) && !nat_write(ctx, p->l3))
+		return SHUNT_R_REWRITE_FAILED;
 	p->data = ctx_data(ctx);
 	eth = p->data;
 	l3 = p->data + (p->l3 & 0x1f);

@@ -11,6 +11,7 @@
 #ifndef SHUNT_NODE_MAPPING_H
 #define SHUNT_NODE_MAPPING_H
 
+#include "rewrite.h"
 #include "rules.h"
 
 #define MAPPING_PROBES 8
@@ -144,16 +145,6 @@ always_inline int map_source(struct packet *p, struct mappings *m)
 
 #ifdef HOOK_XDP
 
-/* RFC 1624: the checksum after a number in what it covers has changed. */
-always_inline __u16 recheck(__u16 check, __u32 old, __u32 new)
-{
-	__u32 sum = (__u16)~check + (~old & 0xffff) + (~old >> 16) + (new & 0xffff) + (new >> 16);
-
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~sum;
-}
-
 always_inline void apply_xdp(struct packet *p, struct mappings *m)
 {
 	struct ip4 *ip = p->data + p->l3;
@@ -169,23 +160,23 @@ always_inline void apply_xdp(struct packet *p, struct mappings *m)
 		check = (__u16 *)port + 3;
 	sum = check ? *check : 0;
 	if (m->dst) {
-		ip->check = recheck(ip->check, ip->dst, m->dst);
-		sum = recheck(sum, ip->dst, m->dst);
+		ip->check = recheck(ip->check, differ(ip->dst, m->dst));
+		sum = recheck(sum, differ(ip->dst, m->dst));
 		ip->dst = m->dst;
 	}
 	if (m->src) {
-		ip->check = recheck(ip->check, ip->src, m->src);
-		sum = recheck(sum, ip->src, m->src);
+		ip->check = recheck(ip->check, differ(ip->src, m->src));
+		sum = recheck(sum, differ(ip->src, m->src));
 		ip->src = m->src;
 	}
 	if (p->l4_proto == PROTO_ICMP || (void *)(port + 2) > packet_end(p))
 		return;
 	if (m->dport) {
-		sum = recheck(sum, port[1], m->dport);
+		sum = recheck(sum, differ(port[1], m->dport));
 		port[1] = m->dport;
 	}
 	if (m->sport) {
-		sum = recheck(sum, port[0], m->sport);
+		sum = recheck(sum, differ(port[0], m->sport));
 		port[0] = m->sport;
 	}
 	if (check)

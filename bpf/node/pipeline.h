@@ -67,8 +67,12 @@ always_inline int decide(struct packet *p, int verdict)
 			if (bridged(p)) {
 				NODE(rules_bridged(p));
 			} else {
+				if (translated(p))
+					NODE(nat_destination(p));
 				rules_routed(p);
 				NODE(route(p));
+				if (translated(p))
+					NODE(nat_device(p));
 			}
 			verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
 		}

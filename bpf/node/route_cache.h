@@ -23,6 +23,7 @@
 #define SHUNT_NODE_ROUTE_CACHE_H
 
 #include "guard.h"
+#include "nat.h"
 
 /* frozen.lines4 for each CPU; the daemon sets the size. */
 struct {
@@ -207,7 +208,7 @@ always_inline void remember6(struct packet *p)
 	struct shunt_route6 *r = p->route6;
 
 	p->noted = NULL;
-	if (!cfg.cache6 || !r || (void *)(ip + 1) > packet_end(p) || is_gso(p))
+	if (!cfg.cache6 || !r || translated(p) || (void *)(ip + 1) > packet_end(p) || is_gso(p))	/* translated: the header has not what was asked for */
 		return;
 	r->next.genid = p->genid - 1;
 	barrier();

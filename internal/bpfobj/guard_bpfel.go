@@ -131,7 +131,7 @@ type GuardShuntConfig struct {
 	Shown4          uint8
 	Shown6          uint8
 	Chains          uint8
-	CalledPad       [1]uint8
+	Nat             uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -331,6 +331,13 @@ type GuardShuntLive struct {
 	Want      [512]uint64
 	Rules     [16]uint64
 }
+
+type GuardShuntNat uint32
+
+const (
+	GuardShuntNatSHUNT_NAT_IP4 GuardShuntNat = 1
+	GuardShuntNatSHUNT_NAT_IP6 GuardShuntNat = 2
+)
 
 type GuardShuntNeighUse struct {
 	_       structs.HostLayout
@@ -653,6 +660,7 @@ const (
 	GuardVarExportInput      = "export_input"
 	GuardVarExportKernCtx    = "export_kern_ctx"
 	GuardVarExportLive       = "export_live"
+	GuardVarExportNat        = "export_nat"
 	GuardVarExportNeighUse   = "export_neigh_use"
 	GuardVarExportPeek       = "export_peek"
 	GuardVarExportPrefix4    = "export_prefix4"
@@ -744,6 +752,7 @@ type GuardVariableSpecs struct {
 	ExportInput      *ebpf.VariableSpec `ebpf:"export_input"`
 	ExportKernCtx    *ebpf.VariableSpec `ebpf:"export_kern_ctx"`
 	ExportLive       *ebpf.VariableSpec `ebpf:"export_live"`
+	ExportNat        *ebpf.VariableSpec `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.VariableSpec `ebpf:"export_neigh_use"`
 	ExportPeek       *ebpf.VariableSpec `ebpf:"export_peek"`
 	ExportPrefix4    *ebpf.VariableSpec `ebpf:"export_prefix4"`
@@ -807,6 +816,7 @@ type GuardVariables struct {
 	ExportInput      *ebpf.Variable `ebpf:"export_input"`
 	ExportKernCtx    *ebpf.Variable `ebpf:"export_kern_ctx"`
 	ExportLive       *ebpf.Variable `ebpf:"export_live"`
+	ExportNat        *ebpf.Variable `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.Variable `ebpf:"export_neigh_use"`
 	ExportPeek       *ebpf.Variable `ebpf:"export_peek"`
 	ExportPrefix4    *ebpf.Variable `ebpf:"export_prefix4"`

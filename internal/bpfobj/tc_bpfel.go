@@ -134,7 +134,7 @@ type TCShuntConfig struct {
 	Shown4          uint8
 	Shown6          uint8
 	Chains          uint8
-	CalledPad       [1]uint8
+	Nat             uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -378,29 +378,43 @@ type TCShuntVlanKey struct {
 	InnerId    uint16
 }
 
+type TCTranslation struct {
+	_     structs.HostLayout
+	Src   [4]uint32
+	Dst   [4]uint32
+	Sport uint16
+	Dport uint16
+	Only  uint32
+	Is6   uint32
+	Udp   uint32
+	Addrs uint64
+	Ports uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TCMapDests4     = "dests4"
-	TCMapHops4      = "hops4"
-	TCMapLocal4     = "local4"
-	TCMapNeighUse   = "neigh_use"
-	TCMapRoutes6    = "routes6"
-	TCMapRuleCounts = "rule_counts"
-	TCMapRuleWalks  = "rule_walks"
-	TCMapSpecial4   = "special4"
-	TCMapSpecial6   = "special6"
-	TCMapStats      = "stats"
-	TCMapSummed     = "summed"
-	TCMapTallies    = "tallies"
-	TCMapTxTc       = "tx_tc"
-	TCMapUnmarked   = "unmarked"
-	TCMapVlans      = "vlans"
-	TCProgShuntTc   = "shunt_tc"
-	TCVarFrozen     = "frozen"
-	TCVarLive       = "live"
-	TCVarRuleData   = "rule_data"
+	TCMapDests4       = "dests4"
+	TCMapHops4        = "hops4"
+	TCMapLocal4       = "local4"
+	TCMapNeighUse     = "neigh_use"
+	TCMapRoutes6      = "routes6"
+	TCMapRuleCounts   = "rule_counts"
+	TCMapRuleWalks    = "rule_walks"
+	TCMapSpecial4     = "special4"
+	TCMapSpecial6     = "special6"
+	TCMapStats        = "stats"
+	TCMapSummed       = "summed"
+	TCMapTallies      = "tallies"
+	TCMapTranslations = "translations"
+	TCMapTxTc         = "tx_tc"
+	TCMapUnmarked     = "unmarked"
+	TCMapVlans        = "vlans"
+	TCProgShuntTc     = "shunt_tc"
+	TCVarFrozen       = "frozen"
+	TCVarLive         = "live"
+	TCVarRuleData     = "rule_data"
 )
 
 // LoadTC returns the embedded CollectionSpec for TC.
@@ -452,21 +466,22 @@ type TCProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TCMapSpecs struct {
-	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
-	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
-	Local4     *ebpf.MapSpec `ebpf:"local4"`
-	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
-	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
-	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
-	Special4   *ebpf.MapSpec `ebpf:"special4"`
-	Special6   *ebpf.MapSpec `ebpf:"special6"`
-	Stats      *ebpf.MapSpec `ebpf:"stats"`
-	Summed     *ebpf.MapSpec `ebpf:"summed"`
-	Tallies    *ebpf.MapSpec `ebpf:"tallies"`
-	TxTc       *ebpf.MapSpec `ebpf:"tx_tc"`
-	Unmarked   *ebpf.MapSpec `ebpf:"unmarked"`
-	Vlans      *ebpf.MapSpec `ebpf:"vlans"`
+	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
+	Local4       *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
+	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
+	Special4     *ebpf.MapSpec `ebpf:"special4"`
+	Special6     *ebpf.MapSpec `ebpf:"special6"`
+	Stats        *ebpf.MapSpec `ebpf:"stats"`
+	Summed       *ebpf.MapSpec `ebpf:"summed"`
+	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
+	Translations *ebpf.MapSpec `ebpf:"translations"`
+	TxTc         *ebpf.MapSpec `ebpf:"tx_tc"`
+	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
 // TCVariableSpecs contains global variables before they are loaded into the kernel.
@@ -498,21 +513,22 @@ func (o *TCObjects) Close() error {
 //
 // It can be passed to LoadTCObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TCMaps struct {
-	Dests4     *ebpf.Map `ebpf:"dests4"`
-	Hops4      *ebpf.Map `ebpf:"hops4"`
-	Local4     *ebpf.Map `ebpf:"local4"`
-	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
-	Routes6    *ebpf.Map `ebpf:"routes6"`
-	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
-	Special4   *ebpf.Map `ebpf:"special4"`
-	Special6   *ebpf.Map `ebpf:"special6"`
-	Stats      *ebpf.Map `ebpf:"stats"`
-	Summed     *ebpf.Map `ebpf:"summed"`
-	Tallies    *ebpf.Map `ebpf:"tallies"`
-	TxTc       *ebpf.Map `ebpf:"tx_tc"`
-	Unmarked   *ebpf.Map `ebpf:"unmarked"`
-	Vlans      *ebpf.Map `ebpf:"vlans"`
+	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Hops4        *ebpf.Map `ebpf:"hops4"`
+	Local4       *ebpf.Map `ebpf:"local4"`
+	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Routes6      *ebpf.Map `ebpf:"routes6"`
+	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
+	Special4     *ebpf.Map `ebpf:"special4"`
+	Special6     *ebpf.Map `ebpf:"special6"`
+	Stats        *ebpf.Map `ebpf:"stats"`
+	Summed       *ebpf.Map `ebpf:"summed"`
+	Tallies      *ebpf.Map `ebpf:"tallies"`
+	Translations *ebpf.Map `ebpf:"translations"`
+	TxTc         *ebpf.Map `ebpf:"tx_tc"`
+	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
 func (m *TCMaps) Close() error {
@@ -529,6 +545,7 @@ func (m *TCMaps) Close() error {
 		m.Stats,
 		m.Summed,
 		m.Tallies,
+		m.Translations,
 		m.TxTc,
 		m.Unmarked,
 		m.Vlans,

@@ -16,28 +16,29 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TCGenericMapConfigs    = "configs"
-	TCGenericMapDests4     = "dests4"
-	TCGenericMapHops4      = "hops4"
-	TCGenericMapLocal4     = "local4"
-	TCGenericMapNeighUse   = "neigh_use"
-	TCGenericMapPortConfig = "port_config"
-	TCGenericMapPortStats  = "port_stats"
-	TCGenericMapRoutes6    = "routes6"
-	TCGenericMapRuleCounts = "rule_counts"
-	TCGenericMapRuleWalks  = "rule_walks"
-	TCGenericMapSpecial4   = "special4"
-	TCGenericMapSpecial6   = "special6"
-	TCGenericMapStats      = "stats"
-	TCGenericMapSummed     = "summed"
-	TCGenericMapTallies    = "tallies"
-	TCGenericMapTxTc       = "tx_tc"
-	TCGenericMapUnmarked   = "unmarked"
-	TCGenericMapVlans      = "vlans"
-	TCGenericProgShuntTc   = "shunt_tc"
-	TCGenericVarFrozen     = "frozen"
-	TCGenericVarLive       = "live"
-	TCGenericVarRuleData   = "rule_data"
+	TCGenericMapConfigs      = "configs"
+	TCGenericMapDests4       = "dests4"
+	TCGenericMapHops4        = "hops4"
+	TCGenericMapLocal4       = "local4"
+	TCGenericMapNeighUse     = "neigh_use"
+	TCGenericMapPortConfig   = "port_config"
+	TCGenericMapPortStats    = "port_stats"
+	TCGenericMapRoutes6      = "routes6"
+	TCGenericMapRuleCounts   = "rule_counts"
+	TCGenericMapRuleWalks    = "rule_walks"
+	TCGenericMapSpecial4     = "special4"
+	TCGenericMapSpecial6     = "special6"
+	TCGenericMapStats        = "stats"
+	TCGenericMapSummed       = "summed"
+	TCGenericMapTallies      = "tallies"
+	TCGenericMapTranslations = "translations"
+	TCGenericMapTxTc         = "tx_tc"
+	TCGenericMapUnmarked     = "unmarked"
+	TCGenericMapVlans        = "vlans"
+	TCGenericProgShuntTc     = "shunt_tc"
+	TCGenericVarFrozen       = "frozen"
+	TCGenericVarLive         = "live"
+	TCGenericVarRuleData     = "rule_data"
 )
 
 // LoadTCGeneric returns the embedded CollectionSpec for TCGeneric.
@@ -89,24 +90,25 @@ type TCGenericProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TCGenericMapSpecs struct {
-	Configs    *ebpf.MapSpec `ebpf:"configs"`
-	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
-	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
-	Local4     *ebpf.MapSpec `ebpf:"local4"`
-	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
-	PortConfig *ebpf.MapSpec `ebpf:"port_config"`
-	PortStats  *ebpf.MapSpec `ebpf:"port_stats"`
-	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
-	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
-	Special4   *ebpf.MapSpec `ebpf:"special4"`
-	Special6   *ebpf.MapSpec `ebpf:"special6"`
-	Stats      *ebpf.MapSpec `ebpf:"stats"`
-	Summed     *ebpf.MapSpec `ebpf:"summed"`
-	Tallies    *ebpf.MapSpec `ebpf:"tallies"`
-	TxTc       *ebpf.MapSpec `ebpf:"tx_tc"`
-	Unmarked   *ebpf.MapSpec `ebpf:"unmarked"`
-	Vlans      *ebpf.MapSpec `ebpf:"vlans"`
+	Configs      *ebpf.MapSpec `ebpf:"configs"`
+	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
+	Local4       *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
+	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
+	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
+	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
+	Special4     *ebpf.MapSpec `ebpf:"special4"`
+	Special6     *ebpf.MapSpec `ebpf:"special6"`
+	Stats        *ebpf.MapSpec `ebpf:"stats"`
+	Summed       *ebpf.MapSpec `ebpf:"summed"`
+	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
+	Translations *ebpf.MapSpec `ebpf:"translations"`
+	TxTc         *ebpf.MapSpec `ebpf:"tx_tc"`
+	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
 // TCGenericVariableSpecs contains global variables before they are loaded into the kernel.
@@ -138,24 +140,25 @@ func (o *TCGenericObjects) Close() error {
 //
 // It can be passed to LoadTCGenericObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TCGenericMaps struct {
-	Configs    *ebpf.Map `ebpf:"configs"`
-	Dests4     *ebpf.Map `ebpf:"dests4"`
-	Hops4      *ebpf.Map `ebpf:"hops4"`
-	Local4     *ebpf.Map `ebpf:"local4"`
-	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
-	PortConfig *ebpf.Map `ebpf:"port_config"`
-	PortStats  *ebpf.Map `ebpf:"port_stats"`
-	Routes6    *ebpf.Map `ebpf:"routes6"`
-	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
-	Special4   *ebpf.Map `ebpf:"special4"`
-	Special6   *ebpf.Map `ebpf:"special6"`
-	Stats      *ebpf.Map `ebpf:"stats"`
-	Summed     *ebpf.Map `ebpf:"summed"`
-	Tallies    *ebpf.Map `ebpf:"tallies"`
-	TxTc       *ebpf.Map `ebpf:"tx_tc"`
-	Unmarked   *ebpf.Map `ebpf:"unmarked"`
-	Vlans      *ebpf.Map `ebpf:"vlans"`
+	Configs      *ebpf.Map `ebpf:"configs"`
+	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Hops4        *ebpf.Map `ebpf:"hops4"`
+	Local4       *ebpf.Map `ebpf:"local4"`
+	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	PortConfig   *ebpf.Map `ebpf:"port_config"`
+	PortStats    *ebpf.Map `ebpf:"port_stats"`
+	Routes6      *ebpf.Map `ebpf:"routes6"`
+	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
+	Special4     *ebpf.Map `ebpf:"special4"`
+	Special6     *ebpf.Map `ebpf:"special6"`
+	Stats        *ebpf.Map `ebpf:"stats"`
+	Summed       *ebpf.Map `ebpf:"summed"`
+	Tallies      *ebpf.Map `ebpf:"tallies"`
+	Translations *ebpf.Map `ebpf:"translations"`
+	TxTc         *ebpf.Map `ebpf:"tx_tc"`
+	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
 func (m *TCGenericMaps) Close() error {
@@ -175,6 +178,7 @@ func (m *TCGenericMaps) Close() error {
 		m.Stats,
 		m.Summed,
 		m.Tallies,
+		m.Translations,
 		m.TxTc,
 		m.Unmarked,
 		m.Vlans,

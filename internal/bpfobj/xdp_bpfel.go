@@ -143,7 +143,7 @@ type XDPShuntConfig struct {
 	Shown4          uint8
 	Shown6          uint8
 	Chains          uint8
-	CalledPad       [1]uint8
+	Nat             uint8
 	Hz              uint32
 	Counters        uint32
 	_               [4]byte
@@ -398,30 +398,44 @@ type XDPShuntVlanKey struct {
 	InnerId    uint16
 }
 
+type XDPTranslation struct {
+	_     structs.HostLayout
+	Src   [4]uint32
+	Dst   [4]uint32
+	Sport uint16
+	Dport uint16
+	Only  uint32
+	Is6   uint32
+	Udp   uint32
+	Addrs uint64
+	Ports uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	XDPMapDests4     = "dests4"
-	XDPMapHops4      = "hops4"
-	XDPMapLocal4     = "local4"
-	XDPMapNeighUse   = "neigh_use"
-	XDPMapRoutes6    = "routes6"
-	XDPMapRuleCounts = "rule_counts"
-	XDPMapRuleWalks  = "rule_walks"
-	XDPMapSpecial4   = "special4"
-	XDPMapSpecial6   = "special6"
-	XDPMapStats      = "stats"
-	XDPMapSummed     = "summed"
-	XDPMapTags       = "tags"
-	XDPMapTallies    = "tallies"
-	XDPMapTxXdp      = "tx_xdp"
-	XDPMapUnmarked   = "unmarked"
-	XDPMapVlans      = "vlans"
-	XDPProgShuntXdp  = "shunt_xdp"
-	XDPVarFrozen     = "frozen"
-	XDPVarLive       = "live"
-	XDPVarRuleData   = "rule_data"
+	XDPMapDests4       = "dests4"
+	XDPMapHops4        = "hops4"
+	XDPMapLocal4       = "local4"
+	XDPMapNeighUse     = "neigh_use"
+	XDPMapRoutes6      = "routes6"
+	XDPMapRuleCounts   = "rule_counts"
+	XDPMapRuleWalks    = "rule_walks"
+	XDPMapSpecial4     = "special4"
+	XDPMapSpecial6     = "special6"
+	XDPMapStats        = "stats"
+	XDPMapSummed       = "summed"
+	XDPMapTags         = "tags"
+	XDPMapTallies      = "tallies"
+	XDPMapTranslations = "translations"
+	XDPMapTxXdp        = "tx_xdp"
+	XDPMapUnmarked     = "unmarked"
+	XDPMapVlans        = "vlans"
+	XDPProgShuntXdp    = "shunt_xdp"
+	XDPVarFrozen       = "frozen"
+	XDPVarLive         = "live"
+	XDPVarRuleData     = "rule_data"
 )
 
 // LoadXDP returns the embedded CollectionSpec for XDP.
@@ -473,22 +487,23 @@ type XDPProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type XDPMapSpecs struct {
-	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
-	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
-	Local4     *ebpf.MapSpec `ebpf:"local4"`
-	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
-	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
-	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
-	Special4   *ebpf.MapSpec `ebpf:"special4"`
-	Special6   *ebpf.MapSpec `ebpf:"special6"`
-	Stats      *ebpf.MapSpec `ebpf:"stats"`
-	Summed     *ebpf.MapSpec `ebpf:"summed"`
-	Tags       *ebpf.MapSpec `ebpf:"tags"`
-	Tallies    *ebpf.MapSpec `ebpf:"tallies"`
-	TxXdp      *ebpf.MapSpec `ebpf:"tx_xdp"`
-	Unmarked   *ebpf.MapSpec `ebpf:"unmarked"`
-	Vlans      *ebpf.MapSpec `ebpf:"vlans"`
+	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
+	Local4       *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
+	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
+	Special4     *ebpf.MapSpec `ebpf:"special4"`
+	Special6     *ebpf.MapSpec `ebpf:"special6"`
+	Stats        *ebpf.MapSpec `ebpf:"stats"`
+	Summed       *ebpf.MapSpec `ebpf:"summed"`
+	Tags         *ebpf.MapSpec `ebpf:"tags"`
+	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
+	Translations *ebpf.MapSpec `ebpf:"translations"`
+	TxXdp        *ebpf.MapSpec `ebpf:"tx_xdp"`
+	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
 // XDPVariableSpecs contains global variables before they are loaded into the kernel.
@@ -520,22 +535,23 @@ func (o *XDPObjects) Close() error {
 //
 // It can be passed to LoadXDPObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XDPMaps struct {
-	Dests4     *ebpf.Map `ebpf:"dests4"`
-	Hops4      *ebpf.Map `ebpf:"hops4"`
-	Local4     *ebpf.Map `ebpf:"local4"`
-	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
-	Routes6    *ebpf.Map `ebpf:"routes6"`
-	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
-	Special4   *ebpf.Map `ebpf:"special4"`
-	Special6   *ebpf.Map `ebpf:"special6"`
-	Stats      *ebpf.Map `ebpf:"stats"`
-	Summed     *ebpf.Map `ebpf:"summed"`
-	Tags       *ebpf.Map `ebpf:"tags"`
-	Tallies    *ebpf.Map `ebpf:"tallies"`
-	TxXdp      *ebpf.Map `ebpf:"tx_xdp"`
-	Unmarked   *ebpf.Map `ebpf:"unmarked"`
-	Vlans      *ebpf.Map `ebpf:"vlans"`
+	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Hops4        *ebpf.Map `ebpf:"hops4"`
+	Local4       *ebpf.Map `ebpf:"local4"`
+	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Routes6      *ebpf.Map `ebpf:"routes6"`
+	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
+	Special4     *ebpf.Map `ebpf:"special4"`
+	Special6     *ebpf.Map `ebpf:"special6"`
+	Stats        *ebpf.Map `ebpf:"stats"`
+	Summed       *ebpf.Map `ebpf:"summed"`
+	Tags         *ebpf.Map `ebpf:"tags"`
+	Tallies      *ebpf.Map `ebpf:"tallies"`
+	Translations *ebpf.Map `ebpf:"translations"`
+	TxXdp        *ebpf.Map `ebpf:"tx_xdp"`
+	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
 func (m *XDPMaps) Close() error {
@@ -553,6 +569,7 @@ func (m *XDPMaps) Close() error {
 		m.Summed,
 		m.Tags,
 		m.Tallies,
+		m.Translations,
 		m.TxXdp,
 		m.Unmarked,
 		m.Vlans,

@@ -16,29 +16,30 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	XDPGenericMapConfigs    = "configs"
-	XDPGenericMapDests4     = "dests4"
-	XDPGenericMapHops4      = "hops4"
-	XDPGenericMapLocal4     = "local4"
-	XDPGenericMapNeighUse   = "neigh_use"
-	XDPGenericMapPortConfig = "port_config"
-	XDPGenericMapPortStats  = "port_stats"
-	XDPGenericMapRoutes6    = "routes6"
-	XDPGenericMapRuleCounts = "rule_counts"
-	XDPGenericMapRuleWalks  = "rule_walks"
-	XDPGenericMapSpecial4   = "special4"
-	XDPGenericMapSpecial6   = "special6"
-	XDPGenericMapStats      = "stats"
-	XDPGenericMapSummed     = "summed"
-	XDPGenericMapTags       = "tags"
-	XDPGenericMapTallies    = "tallies"
-	XDPGenericMapTxXdp      = "tx_xdp"
-	XDPGenericMapUnmarked   = "unmarked"
-	XDPGenericMapVlans      = "vlans"
-	XDPGenericProgShuntXdp  = "shunt_xdp"
-	XDPGenericVarFrozen     = "frozen"
-	XDPGenericVarLive       = "live"
-	XDPGenericVarRuleData   = "rule_data"
+	XDPGenericMapConfigs      = "configs"
+	XDPGenericMapDests4       = "dests4"
+	XDPGenericMapHops4        = "hops4"
+	XDPGenericMapLocal4       = "local4"
+	XDPGenericMapNeighUse     = "neigh_use"
+	XDPGenericMapPortConfig   = "port_config"
+	XDPGenericMapPortStats    = "port_stats"
+	XDPGenericMapRoutes6      = "routes6"
+	XDPGenericMapRuleCounts   = "rule_counts"
+	XDPGenericMapRuleWalks    = "rule_walks"
+	XDPGenericMapSpecial4     = "special4"
+	XDPGenericMapSpecial6     = "special6"
+	XDPGenericMapStats        = "stats"
+	XDPGenericMapSummed       = "summed"
+	XDPGenericMapTags         = "tags"
+	XDPGenericMapTallies      = "tallies"
+	XDPGenericMapTranslations = "translations"
+	XDPGenericMapTxXdp        = "tx_xdp"
+	XDPGenericMapUnmarked     = "unmarked"
+	XDPGenericMapVlans        = "vlans"
+	XDPGenericProgShuntXdp    = "shunt_xdp"
+	XDPGenericVarFrozen       = "frozen"
+	XDPGenericVarLive         = "live"
+	XDPGenericVarRuleData     = "rule_data"
 )
 
 // LoadXDPGeneric returns the embedded CollectionSpec for XDPGeneric.
@@ -90,25 +91,26 @@ type XDPGenericProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type XDPGenericMapSpecs struct {
-	Configs    *ebpf.MapSpec `ebpf:"configs"`
-	Dests4     *ebpf.MapSpec `ebpf:"dests4"`
-	Hops4      *ebpf.MapSpec `ebpf:"hops4"`
-	Local4     *ebpf.MapSpec `ebpf:"local4"`
-	NeighUse   *ebpf.MapSpec `ebpf:"neigh_use"`
-	PortConfig *ebpf.MapSpec `ebpf:"port_config"`
-	PortStats  *ebpf.MapSpec `ebpf:"port_stats"`
-	Routes6    *ebpf.MapSpec `ebpf:"routes6"`
-	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
-	Special4   *ebpf.MapSpec `ebpf:"special4"`
-	Special6   *ebpf.MapSpec `ebpf:"special6"`
-	Stats      *ebpf.MapSpec `ebpf:"stats"`
-	Summed     *ebpf.MapSpec `ebpf:"summed"`
-	Tags       *ebpf.MapSpec `ebpf:"tags"`
-	Tallies    *ebpf.MapSpec `ebpf:"tallies"`
-	TxXdp      *ebpf.MapSpec `ebpf:"tx_xdp"`
-	Unmarked   *ebpf.MapSpec `ebpf:"unmarked"`
-	Vlans      *ebpf.MapSpec `ebpf:"vlans"`
+	Configs      *ebpf.MapSpec `ebpf:"configs"`
+	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
+	Local4       *ebpf.MapSpec `ebpf:"local4"`
+	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
+	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
+	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
+	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
+	Special4     *ebpf.MapSpec `ebpf:"special4"`
+	Special6     *ebpf.MapSpec `ebpf:"special6"`
+	Stats        *ebpf.MapSpec `ebpf:"stats"`
+	Summed       *ebpf.MapSpec `ebpf:"summed"`
+	Tags         *ebpf.MapSpec `ebpf:"tags"`
+	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
+	Translations *ebpf.MapSpec `ebpf:"translations"`
+	TxXdp        *ebpf.MapSpec `ebpf:"tx_xdp"`
+	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
 // XDPGenericVariableSpecs contains global variables before they are loaded into the kernel.
@@ -140,25 +142,26 @@ func (o *XDPGenericObjects) Close() error {
 //
 // It can be passed to LoadXDPGenericObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XDPGenericMaps struct {
-	Configs    *ebpf.Map `ebpf:"configs"`
-	Dests4     *ebpf.Map `ebpf:"dests4"`
-	Hops4      *ebpf.Map `ebpf:"hops4"`
-	Local4     *ebpf.Map `ebpf:"local4"`
-	NeighUse   *ebpf.Map `ebpf:"neigh_use"`
-	PortConfig *ebpf.Map `ebpf:"port_config"`
-	PortStats  *ebpf.Map `ebpf:"port_stats"`
-	Routes6    *ebpf.Map `ebpf:"routes6"`
-	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
-	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
-	Special4   *ebpf.Map `ebpf:"special4"`
-	Special6   *ebpf.Map `ebpf:"special6"`
-	Stats      *ebpf.Map `ebpf:"stats"`
-	Summed     *ebpf.Map `ebpf:"summed"`
-	Tags       *ebpf.Map `ebpf:"tags"`
-	Tallies    *ebpf.Map `ebpf:"tallies"`
-	TxXdp      *ebpf.Map `ebpf:"tx_xdp"`
-	Unmarked   *ebpf.Map `ebpf:"unmarked"`
-	Vlans      *ebpf.Map `ebpf:"vlans"`
+	Configs      *ebpf.Map `ebpf:"configs"`
+	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Hops4        *ebpf.Map `ebpf:"hops4"`
+	Local4       *ebpf.Map `ebpf:"local4"`
+	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	PortConfig   *ebpf.Map `ebpf:"port_config"`
+	PortStats    *ebpf.Map `ebpf:"port_stats"`
+	Routes6      *ebpf.Map `ebpf:"routes6"`
+	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
+	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
+	Special4     *ebpf.Map `ebpf:"special4"`
+	Special6     *ebpf.Map `ebpf:"special6"`
+	Stats        *ebpf.Map `ebpf:"stats"`
+	Summed       *ebpf.Map `ebpf:"summed"`
+	Tags         *ebpf.Map `ebpf:"tags"`
+	Tallies      *ebpf.Map `ebpf:"tallies"`
+	Translations *ebpf.Map `ebpf:"translations"`
+	TxXdp        *ebpf.Map `ebpf:"tx_xdp"`
+	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
 func (m *XDPGenericMaps) Close() error {
@@ -179,6 +182,7 @@ func (m *XDPGenericMaps) Close() error {
 		m.Summed,
 		m.Tags,
 		m.Tallies,
+		m.Translations,
 		m.TxXdp,
 		m.Unmarked,
 		m.Vlans,

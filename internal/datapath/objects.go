@@ -62,6 +62,7 @@ type objects struct {
 
 	mu     sync.Mutex
 	folded map[foldKey]asm.Instructions // specialised programs, for when a configuration comes back
+	large  map[foldKey]bool             // what the verifier does not take together with translation
 }
 
 type foldKey struct {
@@ -167,7 +168,7 @@ func (o *objects) tie(kernel []*btf.Spec) (specs []*ebpf.CollectionSpec, err err
 		programs[linear] = programs[frags].Copy()
 		programs[linear].Flags &^= unix.BPF_F_XDP_HAS_FRAGS
 	}
-	o.programs, o.folded = programs, map[foldKey]asm.Instructions{}
+	o.programs, o.folded, o.large = programs, map[foldKey]asm.Instructions{}, map[foldKey]bool{}
 	return specs, nil
 }
 

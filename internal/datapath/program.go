@@ -4,12 +4,14 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -67,8 +69,32 @@ func (o *objects) fold(hook graph.Hook, c bpfobj.Config, frozen []byte) (asm.Ins
 	return slices.Clone(insns), nil
 }
 
-// load makes and loads the program for one configuration. stats are the port's counters.
+// load makes and loads the program for one configuration. stats are the port's counters. Old verifiers walk more paths: where one gives up over a program that
+// translates, what is translated stays with Linux there.
 func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.Program, error) {
+	key := foldKey{hook, c}
+	o.mu.Lock()
+	large := o.large[key]
+	o.mu.Unlock()
+	if !large {
+		prog, err := o.try(hook, c, stats)
+		if c.Nat == 0 || !errors.Is(err, unix.E2BIG) {
+			return prog, err
+		}
+		o.log.Warn("what is translated stays with Linux at a port: this kernel's verifier does not take its program with that", "hook", hook, "ifindex", c.Port)
+		o.mu.Lock()
+		if len(o.large) >= maxFolded {
+			clear(o.large)
+		}
+		o.large[key] = true
+		o.mu.Unlock()
+	}
+	c.Nat = 0
+	return o.try(hook, c, stats)
+}
+
+// try makes one program as it is asked for.
+func (o *objects) try(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.Program, error) {
 	bound := maps.Clone(o.maps)
 	bound[statsMap] = stats
 	spec, err := o.specialised(hook, c, bound)

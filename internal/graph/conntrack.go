@@ -10,7 +10,7 @@ import (
 )
 
 // trackingPlace is where one of the functions stands by which Linux tracks and translates connections. A packet of a connection that is
-// established on both sides and not translated passes all of them unchanged (docs/semantics-conntrack.md).
+// established on both sides passes all of them unchanged, or as its connection is translated (docs/semantics-conntrack.md).
 type trackingPlace struct {
 	hook     string
 	priority int
@@ -37,11 +37,20 @@ var trackingFunctions = map[string]trackingPlace{
 type tracking struct {
 	on  bool   // a node can take the hooks' place
 	why string // why none can; empty if on, or if Linux does not track
+	// Linux translates; and why that cannot be done for it, empty if it can.
+	nat    bool
+	natWhy string
 }
+
+// Where Linux translates destinations and sources: what stands there or behind sees the packet otherwise than what stands before.
+const (
+	natDestinations = -100
+	natSources      = 100
+)
 
 // findTracking judges the hooks of connection tracking of one family, all together: half of them make no sense.
 func (b *builder) findTracking(family model.Family) tracking {
-	var in, confirm, strange bool
+	var in, confirm, strange, dst, src bool
 	for _, h := range b.net.Netfilter {
 		if h.Family != family || h.Kind != model.Conntrack || h.Hook == "input" || h.Hook == "output" {
 			continue
@@ -50,6 +59,7 @@ func (b *builder) findTracking(family model.Family) tracking {
 		strange = strange || !known || place != trackingPlace{h.Hook, h.Priority} || len(h.Extra) > 0
 		in = in || place.priority == -200
 		confirm = confirm || place.priority == math.MaxInt32
+		dst, src = dst || place.priority == natDestinations, src || place.priority == natSources
 	}
 	switch {
 	case strange:
@@ -61,7 +71,18 @@ func (b *builder) findTracking(family model.Family) tracking {
 	case !b.policy.Kernel.Conntrack:
 		return tracking{why: "connections cannot be looked up by programs: " + b.policy.Kernel.NoConntrack}
 	}
-	return tracking{on: true}
+	return tracking{on: true, nat: dst && src, natWhy: b.behindNAT(family)}
+}
+
+// behindNAT names a hook whose rules would have to see what is translated already: they are asked before.
+func (b *builder) behindNAT(family model.Family) string {
+	for _, h := range b.net.Netfilter {
+		behind := h.Hook == "prerouting" && h.Priority >= natDestinations || h.Hook == "postrouting" && h.Priority >= natSources
+		if behind && h.Family == family && !h.NAT && h.Kind != model.Conntrack && (h.Rules > 0 || !h.PolicyAccept || len(h.Extra) > 0) {
+			return describeHook(h) + " sees what is translated"
+		}
+	}
+	return ""
 }
 
 // passedByTracked says whether a hook concerns no packet that the conntrack node lets go on: that of tracking itself, and nat chains, which
@@ -87,10 +108,22 @@ func (b *builder) withTracking(h model.NFHook) model.NFHook {
 
 // trackNode gives the node of a family whose connections Linux tracks.
 func (b *builder) trackNode(family model.Family) []Node {
-	if !b.tracking[family].on {
+	t := b.tracking[family]
+	switch {
+	case !t.on:
 		return nil
+	case t.nat && t.natWhy != "":
+		return []Node{{NodeTrack, map[string]string{"nat": "left to Linux: " + t.natWhy}}}
 	}
 	return []Node{{Kind: NodeTrack}}
+}
+
+// natNode gives the node of a family whose connections Linux translates.
+func (b *builder) natNode(family model.Family) []Node {
+	if t := b.tracking[family]; !t.on || !t.nat || t.natWhy != "" {
+		return nil
+	}
+	return []Node{{Kind: NodeNAT}}
 }
 
 // trackedVRF gives the reason against interfaces of a VRF, in which packets pass prerouting twice, and kernels differ in what that means

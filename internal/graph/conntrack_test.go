@@ -4,6 +4,7 @@ package graph
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,41 @@ func TestTracking(t *testing.T) {
 			}
 			if len(in.IP6.Why) > 0 || in.IP6.Node(NodeTrack) != nil {
 				t.Errorf("IPv6: %+v", in.IP6)
+			}
+		})
+	}
+}
+
+// Translated connections are the node's where Linux translates and nothing has to see what it has translated.
+func TestTranslation(t *testing.T) {
+	behind := func(h model.NFHook) change {
+		h.Family, h.Kind, h.Table, h.Chain = model.IP4, model.NFTables, "t", "behind"
+		return network(func(n *model.Network) { n.Netfilter = append(n.Netfilter, h) })
+	}
+	all := []change{lookups, tracks(defrag, trackIn, natIn, natOut, confirm), natChain}
+	for _, c := range []struct {
+		name    string
+		changes []change
+		node    bool
+		why     string
+	}{
+		{"tracking alone", []change{lookups, tracks(defrag, trackIn, confirm)}, false, ""},
+		{"NAT", all, true, ""},
+		{"an empty chain behind", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -99, PolicyAccept: true})), true, ""},
+		{"rules in front", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -101, Rules: 1, PolicyAccept: true}), behind(model.NFHook{Hook: "postrouting", Priority: 99, Rules: 1, PolicyAccept: true})), true, ""},
+		{"a rule beside the translation of destinations", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -100, Rules: 1, PolicyAccept: true})), false, "chain behind"},
+		{"a policy behind it", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: 0})), false, "chain behind"},
+		{"a rule behind the translation of sources", append(slices.Clone(all), behind(model.NFHook{Hook: "postrouting", Priority: 101, Rules: 1, PolicyAccept: true})), false, "chain behind"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, p := router(c.changes...)
+			b := &builder{net: n, policy: p}
+			b.tracking = map[model.Family]tracking{model.IP4: b.findTracking(model.IP4)}
+			if got := len(b.natNode(model.IP4)) == 1; got != c.node {
+				t.Errorf("a node: %v, want %v", got, c.node)
+			}
+			if track := b.trackNode(model.IP4); len(track) != 1 || !strings.Contains(track[0].Params["nat"], c.why) || (c.why == "") != (track[0].Params["nat"] == "") {
+				t.Errorf("conntrack is %v, want %q", track, c.why)
 			}
 		})
 	}

@@ -61,7 +61,7 @@ func (b *builder) fillNodes() {
 }
 
 func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
-	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, b.trackNode(model.IP4), rulesIn(b.graph.Filter4))
+	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, b.trackNode(model.IP4), rulesIn(b.graph.Filter4), b.natNode(model.IP4))
 	mode := b.reverseMode(l)
 	// Of several next hops the lookup for programs prefers that of the source's own interface (fib_select_multipath(), since Linux 6.15), as for packets of this host.
 	if mode == "" && (!b.acceptLocal(l) || b.ecmp4) {
@@ -87,7 +87,7 @@ func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 }
 
 func (b *builder) nodes6(p *Port, in *Input, push int) []Node {
-	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP6}}, b.trackNode(model.IP6), rulesIn(b.graph.Filter6))
+	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP6}}, b.trackNode(model.IP6), rulesIn(b.graph.Filter6), b.natNode(model.IP6))
 	if b.graph.Notable6 {
 		nodes = append(nodes, Node{Kind: NodeSpecial})
 	}

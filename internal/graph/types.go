@@ -173,6 +173,7 @@ const (
 	NodeIP6      = "ip6"           //
 	NodeTrack    = "conntrack"     // the packet's connection must be established and, but for its timeout, no business of Linux
 	NodeRulesIn  = "rules-in"      // rules before the route (prerouting); params: entries, slow
+	NodeNAT      = "nat"           // what Linux translates of established connections: the destination here, and what is written at the end
 	NodeLocal    = "local-source"  // IPv4 source is one of the local or subnet broadcast addresses
 	NodeSpecial  = "special-route" // longest prefix match in Graph.Special
 	NodeFIB      = "fib"           // bpf_fib_lookup; params: ports (rules need them), ecmp (a multipath route exists: ICMP errors go up)

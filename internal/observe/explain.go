@@ -58,6 +58,7 @@ type explainer struct {
 	state *control.State
 	data  *datapath.Datapath
 	frame []byte
+	left  []byte // as a program forwards it; nil if none does
 	out   *api.Explanation
 }
 
@@ -145,7 +146,7 @@ func (x *explainer) answered(st stop, t datapath.Trace) bool {
 	x.out.Reason = step.Reason
 	if t.Reason == reason.Fast {
 		step.Egress = name(x.state, t.Egress)
-		x.out.Fast, x.out.Egress = true, step.Egress
+		x.out.Fast, x.out.Egress, x.left = true, step.Egress, t.Frame
 		x.out.Output = hex.EncodeToString(t.Frame)
 		x.out.Changes = packet.Changes(st.frame, t.Frame)
 		if st.hook == graph.TC && !across {

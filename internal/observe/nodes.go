@@ -51,7 +51,7 @@ func nodeOf(c reason.Code) string {
 }
 
 // order is that of the pipeline, see bpf/node/pipeline.h.
-var order = []string{nodeHook, graph.NodeGuard, graph.NodeVLAN, nodeInput, graph.NodeBridge, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeRulesIn, graph.NodeLocal, graph.NodeSpecial, graph.NodeFIB,
+var order = []string{nodeHook, graph.NodeGuard, graph.NodeVLAN, nodeInput, graph.NodeBridge, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeRulesIn, graph.NodeNAT, graph.NodeLocal, graph.NodeSpecial, graph.NodeFIB,
 	graph.NodeRPFilter, graph.NodeEgress, graph.NodeRulesOut, graph.NodeRewrite, graph.NodeRedirect}
 
 // before says whether a packet meets node a before node b.

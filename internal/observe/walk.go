@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -50,6 +51,10 @@ func (x *explainer) rules(link *model.Link) *api.RuleWalk {
 			state, what = ruleset.CTEstablished, "that its connection is established and not translated"
 		}
 		p.CT = &rules.Connection{State: state}
+		if q, ok := rulePacket(x.left); ok && (q.Src != p.Src || q.Dst != p.Dst || q.SPort != p.SPort || q.DPort != p.DPort) {
+			what = fmt.Sprintf("that its connection is established; it is translated to %s port %d > %s port %d", q.Src, q.SPort, q.Dst, q.DPort)
+			p.Translated = &rules.Destination{Addr: q.Dst, Port: q.DPort}
+		}
 		assumed = append(assumed, what)
 	}
 	walk.Assumed = strings.Join(assumed, ", and ")

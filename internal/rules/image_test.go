@@ -254,7 +254,7 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 			p := rules.SomePacket(rt, family)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if ct { // what node/conntrack.h lets pass
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: 0xe, Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)
@@ -336,7 +336,7 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 			p := rules.SomePacket(rt, family)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if ct {
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: 0xe, Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)

@@ -33,6 +33,14 @@ type Packet struct {
 	SrcAddrType, DstAddrType uint16 // 1 << RTN_*; 0 counts as unicast
 
 	CT *Connection // what connection tracking finds, unless the packet is kept out of it; nil when it finds nothing
+	// Behind the route the packet's destination as Linux has translated it; nil where it has not.
+	Translated *Destination
+}
+
+// Destination is an address and the port of TCP or UDP.
+type Destination struct {
+	Addr netip.Addr
+	Port uint16
 }
 
 // Field is the value that a test of one of the device's fields sees, iif for the way in; false where it is missing.
@@ -120,6 +128,12 @@ func (w *walk) connection(tracked bool) (uint16, *Connection) {
 
 // field is a field's value as a rule sees it at a place.
 func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
+	if to := w.p.Translated; to != nil && routed(at.hook) {
+		p, was := *w.p, w.p
+		p.Dst, p.DPort, p.Translated = to.Addr, to.Port, nil
+		w.p = &p
+		defer func() { w.p = was }()
+	}
 	switch f {
 	case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
 		if at.hook == ruleset.Egress {

@@ -20,7 +20,7 @@ type Program struct {
 type Class struct {
 	Family   ruleset.Family // IP4 or IP6
 	IIF, OIF *Device        // nil for any
-	// Established: where connection tracking has seen a packet it belongs to an established connection that is not translated, or has been
+	// Established: where connection tracking has seen a packet it belongs to an established connection, translated or not, or has been
 	// kept out of tracking by a rule; others do not come to rules.
 	Established bool
 	// LocalFirst: the way out was found after the table of local addresses had been asked for the receiver, with nothing else asked before and for its

@@ -246,6 +246,7 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			}
 			c.Track4 |= flag(in.IP4.Node(graph.NodeTrack) != nil)
 			c.Track6 |= flag(in.IP6.Node(graph.NodeTrack) != nil)
+			c.Nat |= flag(in.IP4.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP4) | flag(in.IP6.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP6)
 			for _, n := range slices.Concat(in.IP4.Nodes, in.IP6.Nodes) {
 				if n.Kind == graph.NodeFIB && n.Params["ports"] != "" {
 					c.Ports = 1

@@ -148,7 +148,7 @@ var impossible = map[string]string{
 func (c *coverage) missedNodes() []string {
 	var out []string
 	for _, n := range []string{
-		graph.NodeGuard, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeLocal, graph.NodeFIB, graph.NodeRPFilter, graph.NodeSpecial,
+		graph.NodeGuard, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeNAT, graph.NodeLocal, graph.NodeFIB, graph.NodeRPFilter, graph.NodeSpecial,
 		graph.NodeEgress, graph.NodeRulesIn, graph.NodeRulesOut, graph.NodeRewrite, graph.NodeRedirect, graph.NodeBridge,
 	} {
 		if c.nodes[n] == 0 {

@@ -75,7 +75,7 @@ func (r *run) compareExplain() error {
 		case said.Fast && plain(p):
 			r.checkEgress(p, said.Egress, &out, before, now, func(f []byte) bool {
 				ip := packetOf(f)
-				return ip != "" && withoutDS(ip) == withoutDS(forwarded(p))
+				return ip != "" && withoutNAT(withoutDS(ip)) == withoutNAT(withoutDS(forwarded(p)))
 			})
 		case said.Fast && plainBridged(p) && string(p.Frame[:6]) != string(bridgeMAC):
 			r.checkEgress(p, said.Egress, &out, before, now, func(f []byte) bool {

@@ -151,6 +151,23 @@ func withoutDS(packet string) string {
 	return string(b)
 }
 
+// withoutNAT is a TCP or UDP packet without what translation changes, of others all.
+func withoutNAT(packet string) string {
+	b := []byte(packet)
+	addrs, l4, proto := 12, 20, b[9]
+	if b[0]>>4 == 6 {
+		addrs, l4, proto = 8, 40, b[6]
+	}
+	check := map[byte]int{6: 16, 17: 6}[proto]
+	if check == 0 || len(b) < l4+check+2 {
+		return packet
+	}
+	clear(b[addrs:l4])
+	clear(b[l4 : l4+4])
+	clear(b[l4+check : l4+check+2])
+	return string(b)
+}
+
 // expectation is what a step's packets had to do.
 type expectation struct {
 	packets []Packet        // that had to be fast

@@ -215,7 +215,7 @@ func frozenNexthops() hand {
 // Hands are all cases written by hand.
 func Hands() []hand {
 	var out []hand
-	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), learnedTraps(),
+	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(),
 		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps()} {
 		out = append(out, list...)
 	}

@@ -3,6 +3,7 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,7 +47,10 @@ func bridgeNetfilterTraps() []hand {
 		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale"}, slices.Concat([]handStep{step(said, alone...)}, oldTables(said))...),
 		bare("tracking", "connections of one family are followed: its frames are Linux's, fragments and all", six, []string{"fast"},
 			step(join(said, across(byWire(fragments(v4)))), slices.Concat(on, []string{"nft table ip t { chain a { type filter hook forward priority 0; ct state established counter accept; ct state invalid counter drop; }; }"})...)),
-		overBridge("a connection of", talk{"10.0.0.16", "10.0.3.10", 1000}), overBridge("one of IPv6 of", talk{stationA.addr(true).String(), "fd00::4:0:0:0:10", 1000}),
+		overBridge("a connection of", talk{client: "10.0.0.16", server: "10.0.3.10", port: 1000}, ""), overBridge("one of IPv6 of", talk{client: stationA.addr(true).String(), server: "fd00::4:0:0:0:10", port: 1000}, ""),
+		overBridge("a masqueraded connection of", talk{client: "10.0.0.16", server: "10.0.3.10", port: 1000, seen: "10.0.3.1"}, "chain n { type nat hook postrouting priority srcnat; ip saddr 10.0.0.0/24 oifname != br0 masquerade; };"),
+		overBridge("a masqueraded one of IPv6 of", talk{client: stationA.addr(true).String(), server: "fd00::4:0:0:0:10", port: 1000, seen: "fd00::4:0:0:0:1"}, "chain n { type nat hook postrouting priority srcnat; oifname != br0 masquerade; };"),
+		overBridge("a redirected connection of", talk{client: "10.0.0.16", server: "10.0.0.1", port: 1000, dport: 8080, real: "10.0.3.10", realPort: 80}, "chain n { type nat hook prerouting priority dstnat; ip daddr 10.0.0.1 tcp dport 8080 dnat ip to 10.0.3.10:80; };"),
 		bare("to the router", "what is addressed to the bridge meets prerouting once, and what is routed to it meets nothing more", ruled, []string{"fast"}, step(join(said, upAndDown()), irb("", withBridgeNetfilter...)...), step(join(upAndDown(), hostile(), strangers())),
 			step(join(said, upAndDown(), hostile()), counting("prerouting"), counting("forward"), counting("postrouting")),
 			step(join(said, upAndDown()), "nft flush ruleset", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 -p udp -j DROP", "iptables-legacy -t raw -A PREROUTING -m physdev --physdev-in p1 -p icmp -j DROP")),
@@ -151,7 +155,7 @@ func shownConnections() (out []hand) {
 	const one = "nft table inet t { chain f { type filter hook forward priority 0; policy drop; ct state established,related counter accept; ct state invalid counter drop; iifname br0 oifname br0 counter accept; counter; }; }"
 	const nat = "nft table inet n { chain p { type nat hook prerouting priority dstnat; tcp dport 8080 redirect to :80; }; chain n { type nat hook postrouting priority srcnat; oifname != br0 ip saddr 10.0.0.0/24 masquerade; }; }"
 	for _, v6 := range []bool{false, true} {
-		c := talk{stationA.addr(v6).String(), stationB.addr(v6).String(), 1000}
+		c := talk{client: stationA.addr(v6).String(), server: stationB.addr(v6).String(), port: 1000}
 		family := map[bool]string{false: "", true: " of IPv6"}[v6]
 		for _, by := range []struct {
 			name  string
@@ -164,7 +168,7 @@ func shownConnections() (out []hand) {
 				reasons: []string{"fast", "conntrack-new", "conntrack-flags", "conntrack-window", "conntrack-checksum", "conntrack-state"}, steps: onOneBridge(c, slices.Concat(bridge("", withBridgeNetfilter...), by.rules))})
 		}
 	}
-	c := talk{stationA.addr(false).String(), stationB.addr(false).String(), 1000}
+	c := talk{client: stationA.addr(false).String(), server: stationB.addr(false).String(), port: 1000}
 	frozenSteps := acrossBridge(append(c.begins(slices.Concat(bridge("", withBridgeNetfilter...), []string{one})...), step(c.data(10, 141, 501)), frozen(c.data(10, 151, 501), "nft insert rule inet t f tcp dport 80 counter drop"), step(c.data(5, 151, 501)), atOnce(c.data(5, 151, 501), "nft flush ruleset")))
 	frozenSteps[0].packets = join(everybody(), frozenSteps[0].packets)
 	out = append(out, hand{name: "bridge shown connection frozen", why: "a rule that comes while shunt's process is stopped is met by the next packet of the connection", bare: true, slow: bothFamilies, reasons: []string{"fast", "stale"}, loads: true, steps: frozenSteps})
@@ -214,8 +218,10 @@ func acrossBridge(steps []handStep) []handStep {
 }
 
 // overBridge is a connection from a station to the host at p3, as container hosts have them: its rules and its tracking see what a bridge has shown to prerouting.
-func overBridge(name string, c talk) hand {
-	rules := "nft table inet t { chain f { type filter hook forward priority 0; policy drop; ct state established,related counter accept; ct state invalid counter drop; iifname br0 counter accept; }; chain n { type nat hook postrouting priority srcnat; ip saddr 10.0.0.32 masquerade; }; }"
+// nat is a chain of type nat, "" for one that the connection does not meet.
+func overBridge(name string, c talk, nat string) hand {
+	nat = cmp.Or(nat, "chain n { type nat hook postrouting priority srcnat; ip saddr 10.0.0.32 masquerade; };")
+	rules := "nft table inet t { chain f { type filter hook forward priority 0; policy drop; ct state established,related counter accept; ct state invalid counter drop; iifname br0 counter accept; }; " + nat + " }"
 	steps := append(c.begins(irb("", slices.Concat(withBridgeNetfilter, []string{rules})...)...), step(c.data(10, 141, 501)), step(c.says(true, "PA", 501, 151, "answer")), step(c.says(true, "FA", 507, 151, "")), step(join(c.says(false, "FA", 151, 508, ""), c.data(2, 152, 508))))
 	for i := range steps {
 		steps[i].packets = slices.Clone(steps[i].packets)

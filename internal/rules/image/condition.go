@@ -45,7 +45,7 @@ func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
 		if !at.tracked { // who is kept out of connection tracking goes to Linux there
 			return ruleset.Num(ruleset.CTInvalid), true
 		}
-		return ruleset.Num(ruleset.CTEstablished), l.o.CT
+		return ruleset.Num(ruleset.CTEstablished), l.o.CT && f == ruleset.CTState
 	case ruleset.CTZone:
 		return ruleset.Num(0), l.o.CT && at.tracked && !l.untrack
 	case ruleset.PacketType: // to the host, by the Ethernet header
@@ -136,6 +136,15 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		}
 		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool { return holds(t, d) }), 32)
 	}
+	if t.Field == ruleset.CTStateNAT && at.tracked {
+		if !l.o.CT || l.untrack {
+			return unsaid
+		}
+		var settled, holds bool
+		if t, settled, holds = translation(t); settled {
+			return decided(holds)
+		}
+	}
 	if v, ok := l.constant(t.Field, at); ok {
 		rs, plain := rules.Ranges(t)
 		if !plain {
@@ -162,6 +171,27 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 	}
 	out.conds = append(slices.Clip(out.conds), cond{of: []test{x}})
 	return said
+}
+
+// Bits of a connection's status, enum ip_conntrack_status.
+const (
+	ipsSrcNAT = 1 << 4
+	ipsDstNAT = 1 << 5
+)
+
+// translation makes a test of the state with the bits of NAT one of the connection's status alone: what gets as far is established, translated or not. It may be settled by that.
+func translation(t ruleset.Test) (of ruleset.Test, settled, holds bool) {
+	of = ruleset.Test{Field: ruleset.CTStatus, Mask: ruleset.Num(ipsSrcNAT | ipsDstNAT)}
+	for _, way := range []struct{ state, status uint64 }{{0, 0}, {ruleset.CTSNAT, ipsSrcNAT}, {ruleset.CTDNAT, ipsDstNAT}, {ruleset.CTSNAT | ruleset.CTDNAT, ipsSrcNAT | ipsDstNAT}} {
+		state := ruleset.CTEstablished | way.state
+		if t.Mask != (ruleset.Value{}) {
+			state &= t.Mask.Lo
+		}
+		if slices.ContainsFunc(t.Ranges, func(r ruleset.Range) bool { return r.Has(ruleset.Num(state)) }) != t.Not {
+			of.Ranges = append(of.Ranges, ruleset.One(ruleset.Num(way.status)))
+		}
+	}
+	return of, len(of.Ranges)%4 == 0, len(of.Ranges) == 4
 }
 
 // mac adds a test for one address of frames, or for all but one: a value has 32 bits, so it is asked for in two parts.
@@ -197,7 +227,7 @@ func decided(holds bool) outcome {
 // single makes a test of one value. A plain test asks for the TTL as received.
 func (l *lowering) single(t ruleset.Test, hook ruleset.Hook, alone bool) (test, bool) {
 	v, ok := valueOf[t.Field]
-	if !ok || !l.o.CT && ofConnection(t.Field) || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
+	if !ok || !l.o.CT && ofConnection(t.Field) || t.Field == ruleset.CTStateNAT || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
 		return test{}, false
 	}
 	if rs, plain := rules.Ranges(t); plain {

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * nat: the packets of a connection that Linux translates, given the addresses and ports that nf_nat_packet() gives them.
+ *
+ * Problem: most of what crosses a gateway or comes from a container is translated. Linux decides by the first packet how; each packet after it
+ * is only rewritten, once before the route is looked up and once behind it.
+ * Mechanism: what the kernel's entry of the connection expects from the other side says what this side's packets become: the inverse of that tuple, for
+ * masquerading, source and destination NAT, redirection and several of these at once. Rules before translation see the packet as it came, the route and
+ * the rules behind it the new destination and the old source; all of it is written at the commit point, checksums by what changed.
+ * Invariant: Linux's nat functions are registered (the graph sees to that, and the guard), no rule stands behind them where it would see what is translated, and the
+ * connection is established, so that they would do nothing else. A masqueraded connection leaves by the device that it was masqueraded for, or Linux ends it.
+ */
+#ifndef SHUNT_NODE_NAT_H
+#define SHUNT_NODE_NAT_H
+
+#include "ip6.h"
+#include "rules.h"
+#include "rewrite.h"
+#include "guard.h"
+#include "shown.h"
+
+/* enum ip_conntrack_status, include/uapi/linux/netfilter/nf_conntrack_common.h */
+#define IPS_SRC_NAT	(1 << 4)
+#define IPS_DST_NAT	(1 << 5)
+#define IPS_NAT		(IPS_SRC_NAT | IPS_DST_NAT)
+
+/* What the packet at hand becomes, in network order; an IPv4 address is the first word. */
+struct translation {
+	__be32 src[4], dst[4];
+	__be16 sport, dport;
+	__u32 only;	/* ifindex of the one device that it may leave by; 0: any */
+	__u32 is6, udp;
+	__u64 addrs;	/* by how much the sums of addresses and of ports change */
+	__u64 ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct translation);
+} translations SEC(".maps");
+
+/* Is the packet one that is translated here? Its connection has been judged. */
+always_inline int translated(const struct packet *p)
+{
+	__u32 ct = p->ct;
+
+	if (!frozen.nat)
+		return 0;
+	forget(ct, p->l3_len);	/* or all that comes behind is verified for both */
+	return ct & CT_TRANSLATED;
+}
+
+always_inline struct translation *translation(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&translations, &zero);
+}
+
+always_inline void inverse(struct translation *t, struct nf_conntrack_tuple *other)
+{
+#pragma clang loop unroll(full)
+	for (int i = 0; i < 4; i++) {
+		t->src[i] = other->dst.u3.all[i];
+		t->dst[i] = other->src.u3.all[i];
+	}
+	t->sport = other->dst.u.all;
+	t->dport = other->src.u.all;
+}
+
+/* The device that a connection was masqueraded for, nf_nat_oif_changed(); 0 for none. */
+always_inline __u32 masqueraded_for(struct nf_conn *ct)
+{
+	struct nf_ct_ext *ext = ct->ext;
+	__u32 at;
+
+	if (!ext || !bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_NAT) || !bpf_core_field_exists(struct nf_conn_nat, masq_index))
+		return 0;
+	at = *((__u8 *)ext + bpf_core_field_offset(struct nf_ct_ext, offset) + bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_NAT));
+	return at ? peek((__u64)ext + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
+}
+
+/* While the connection is held: note what becomes of its packet. */
+always_inline int node_nat(struct packet *p, struct nf_conn *ct, __u32 status)
+{
+	struct translation *t;
+
+	if (!(frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) || bridged(p))
+		return SHUNT_R_CONNTRACK_NAT;
+	t = translation();
+	if (!t)
+		return SHUNT_R_CONNTRACK_NAT;
+	if (p->ct_dir)
+		inverse(t, &ct->tuplehash[0].tuple);
+	else
+		inverse(t, &ct->tuplehash[1].tuple);
+	t->is6 = p->is6;
+	t->udp = p->l4_proto == PROTO_UDP;
+	t->only = (status & IPS_SRC_NAT) && !p->ct_dir ? masqueraded_for(ct) : 0;
+	return NEXT;
+}
+
+/* Before the route: where to. ip_route_input() looks at the new address as it would at any. */
+always_inline int nat_destination(struct packet *p)
+{
+	struct translation *t = translation();
+	struct rule_walk *w = p->rules;
+
+	if (!t)
+		return SHUNT_R_CONNTRACK_NAT;
+	if (p->is6) {
+		if (ip6_special(t->dst))
+			return SHUNT_R_CONNTRACK_NAT;
+		__builtin_memcpy(p->fib->ipv6_dst, t->dst, sizeof(t->dst));
+	} else {
+		if (ip4_martian(t->dst[0]))
+			return SHUNT_R_CONNTRACK_NAT;
+		p->dst = t->dst[0];
+	}
+	if (cfg.ports)
+		p->dport = t->dport;
+	if (!rules_on() || !w)
+		return NEXT;
+	w->value[SHUNT_V_DPORT] = bpf_ntohs(t->dport);
+	if (p->is6) {
+		w->dst[0] = (__u64)bpf_ntohl(t->dst[0]) << 32 | bpf_ntohl(t->dst[1]);
+		w->dst[1] = (__u64)bpf_ntohl(t->dst[2]) << 32 | bpf_ntohl(t->dst[3]);
+	} else {
+		w->value[SHUNT_V_DST] = bpf_ntohl(t->dst[0]);
+	}
+	return NEXT;
+}
+
+/* Behind the route: may it leave there? Linux drops what may not, and forgets the connection. */
+always_inline int nat_device(struct packet *p)
+{
+	struct translation *t = translation();
+
+	return !t || (t->only && t->only != p->out) ? SHUNT_R_CONNTRACK_NAT : NEXT;
+}
+
+always_inline __u64 new4(struct ip4 *ip, __be32 *addr, __be32 new)
+{
+	__u64 diff = differ(*addr, new);
+
+	if (*addr == new)
+		return 0;
+	ip->check = recheck(ip->check, diff);
+	*addr = new;
+	return diff;
+}
+
+always_inline __u64 new6(__be32 *addr, const __be32 *new)
+{
+	__u64 diff = 0;
+
+#pragma clang loop unroll(full)
+	for (int i = 0; i < 4; i++) {
+		diff += differ(addr[i], new[i]);
+		addr[i] = new[i];
+		barrier();	/* not all at once: registers are few */
+	}
+	return diff;
+}
+
+/*
+ * The transport checksum at an offset, after what it covers has changed. At TC helpers know of those that are still to be filled in. In what a device has added up
+ * over the whole packet (CHECKSUM_COMPLETE) a changed port and its checksum cancel each other, and an address of IPv4 and its header's checksum; an address of
+ * IPv6 and the transport's do too, which that helper does not know of.
+ */
+always_inline void new_check(ctx_t *ctx, struct translation *t, __u32 at, __u16 *check)
+{
+#ifdef HOOK_XDP
+	__u16 sum = *check;
+
+	if (t->udp && !sum)	/* there is none */
+		return;
+	sum = recheck(sum, t->addrs + t->ports);
+	*check = t->udp && !sum ? 0xffff : sum;
+#else
+	__u64 flags = t->udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	bpf_l4_csum_replace(ctx, at, 0, folded(t->addrs), flags | BPF_F_PSEUDO_HDR);
+	bpf_l4_csum_replace(ctx, at, 0, folded(t->ports), flags);
+	if (t->is6)
+		bpf_csum_update(ctx, folded(t->addrs));
+#endif
+}
+
+/*
+ * Writes it into the packet's headers: 1, or 0 if there is no room for them, and nothing is written. A function of its own, since its variables need no room in the frame of
+ * its caller. Linux writes the source last, and its checksum with it: what nf_tables has made of that before is not seen then (dsfield.h).
+ */
+__attribute__((noinline)) int nat_write(ctx_t *ctx, __u32 l3)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	struct translation *t = translation();
+	__u32 l4, check, zero = 0;
+	__be16 *port;
+
+	if (!t || !frozen.nat)
+		return 0;
+	l3 &= 0x1f;
+	l4 = l3 + (t->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	check = t->udp ? 6 : 16;
+	port = data + l4;
+	if (data + l4 + 8 > end || data + l4 + check + 2 > end)
+		return 0;
+	if (t->is6) {
+		struct ip6 *ip = data + l3;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		t->addrs = new6(ip->src, t->src);
+		barrier();
+		t->addrs += new6(ip->dst, t->dst);
+	} else {
+		struct ip4 *ip = data + l3;
+		struct rule_walk *w = bpf_map_lookup_elem(&rule_walks, &zero);
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		if (w && ip->src != t->src[0])
+			w->mangled = 0;
+		t->addrs = new4(ip, &ip->dst, t->dst[0]);
+		t->addrs += new4(ip, &ip->src, t->src[0]);
+	}
+	barrier();
+	t->ports = differ(port[0], t->sport) + differ(port[1], t->dport);
+	port[0] = t->sport;
+	port[1] = t->dport;
+	new_check(ctx, t, l4 + check, (void *)port + check);
+	return 1;
+}
+
+#endif
