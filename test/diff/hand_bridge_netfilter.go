@@ -178,7 +178,7 @@ func shownConnections() (out []hand) {
 		"nft table ip n { chain p { type nat hook prerouting priority dstnat; udp dport 80 dnat to " + stationC.addr(false).String() + "; }; }"})
 	asked, answered := byWire(in(0, ask.UDP("which"), ask.UDP("of you"))), byWire(in(2, answer.UDP("me"), answer.UDP("me")))
 	return append(out, hand{name: "bridge shown connection translated", why: "what is translated is Linux's, which finds another station for it", bare: true, slow: bothFamilies, loads: true, reasons: []string{"conntrack-new", "conntrack-nat"},
-		steps: []handStep{step(join(everybody(), asked), dnat...), step(answered), step(asked), step(answered), step(asked)}})
+		steps: []handStep{step(join(everybody(), asked), dnat...), step(answered), step(nil, "sleep 2100ms"), step(asked), step(answered), step(asked), step(answered)}})
 }
 
 // onOneBridge is a connection between two stations from its beginning to its end, and some datagrams.
