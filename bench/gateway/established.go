@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/shuntnet/shunt/bench/measure"
@@ -38,7 +39,7 @@ func measureEstablished(b *suite.Bench, d dialect) error {
 	if err := give(d, stateful(source(100)), lanes...); err != nil {
 		return err
 	}
-	if err := establish(b, lanes); err != nil {
+	if err := establish(b, lanes, trafficSource); err != nil {
 		return err
 	}
 	if err := ready(lanes...); err != nil {
@@ -56,14 +57,19 @@ func establishedCase(d dialect) string { return "established, then 100 rules, " 
 // assured is how long a UDP flow must have gone both ways before the kernel counts it as a stream.
 const assured = 2200 * time.Millisecond
 
-// establish sends a packet of each flow there and back, twice with the time between that the kernel asks for.
-func establish(b *suite.Bench, lanes []*suite.Lane) error {
+// routerOut is the router's address towards the sink.
+var routerOut = netip.MustParseAddr("10.0.1.1")
+
+// establish sends a packet of each flow there and back, twice with the time between that the kernel asks for. seen is what the other side takes for their source.
+func establish(b *suite.Bench, lanes []*suite.Lane, seen netip.Addr) error {
 	for i := range 2 {
 		if i > 0 {
 			time.Sleep(assured)
 		}
 		for _, l := range lanes {
-			if err := errors.Join(l.TX().Send(flows(l.TX(), true)...), l.RX().Send(flows(l.RX(), false)...)); err != nil {
+			err := l.TX().Send(flows(l.TX(), true, seen)...)
+			time.Sleep(50 * time.Millisecond) // an answer that came first would be a connection of its own
+			if err := errors.Join(err, l.RX().Send(flows(l.RX(), false, seen)...)); err != nil {
 				return fmt.Errorf("establishing flows: %w", err)
 			}
 		}
@@ -80,13 +86,13 @@ func establish(b *suite.Bench, lanes []*suite.Lane) error {
 }
 
 // flows are a packet of each flow of the plain stream (lab.Port.Traffic's ports), or of the answers to them.
-func flows(p *lab.Port, there bool) (out [][]byte) {
+func flows(p *lab.Port, there bool, seen netip.Addr) (out [][]byte) {
 	t := p.Traffic(trafficSource.String(), prefixes)
 	for i := range prefixes.Count {
 		dst := prefixes.Host(i, t.Host)
 		f := lab.Flow{SrcMAC: t.SrcMAC, DstMAC: t.DstMAC, Src: t.Src, Dst: dst, SrcPort: t.SrcPort, DstPort: t.DstPort}
 		if !there {
-			f.Src, f.Dst, f.SrcPort, f.DstPort = dst, t.Src, t.DstPort, t.SrcPort
+			f.Src, f.Dst, f.SrcPort, f.DstPort = dst, seen, t.DstPort, t.SrcPort
 		}
 		out = append(out, f.UDP(string(make([]byte, 18))))
 	}

@@ -14,7 +14,7 @@ func theSuite() suite.Suite {
 	return suite.Suite{
 		Name: "gateway",
 		Sections: []suite.Section{
-			rulesSection, dropsSection, establishedSection, updatesSection, reactionSection, classifySection, latencySection, setsSection,
+			rulesSection, dropsSection, establishedSection, translatedSection, updatesSection, reactionSection, classifySection, latencySection, setsSection,
 		},
 		Write: writePage,
 	}

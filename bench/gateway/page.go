@@ -26,6 +26,7 @@ var renderers = map[string]func(*page, *report.Section){
 	"rules":          (*page).rules,
 	"drops":          (*page).costs,
 	"established":    (*page).costs,
+	"translated":     (*page).costs,
 	"updates":        (*page).updates,
 	"reaction":       (*page).reaction,
 	"classification": (*page).classification,
@@ -37,7 +38,7 @@ var renderers = map[string]func(*page, *report.Section){
 var absent = []report.Skipped{
 	{What: "Polycube", Why: "unmaintained since 2022; needs LLVM 9 and libraries that no supported distribution has. Its classifier's kind, bit vectors, is in \"classification\""},
 	{What: "VPP side by side", Why: "it takes over interfaces by DPDK or memif and polls a core: 203 clocks (88 ns at 2.3 GHz) per forwarded packet with an ACL of 2 or 1001 rules, by its own packet generator"},
-	{What: "nft flowtable, NAT", Why: "belong to the flows suite; the development kernel has no nf_flow_table"},
+	{What: "nft flowtable, new and many translated connections", Why: "belong to the flows suite; the development kernel has no nf_flow_table"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry XDP frames through the same program"},
 }
 
@@ -207,7 +208,7 @@ func (p *page) loses() {
 			}
 		}
 	}
-	for _, name := range []string{"rules", "drops", "established"} {
+	for _, name := range []string{"rules", "drops", "established", "translated"} {
 		add(p.Section(name), "cost", true)
 	}
 	add(p.Section("updates"), "rate", false)

@@ -82,6 +82,13 @@ func (p *page) ruleTargets() (all []suite.Target) {
 			suite.AtLeast(c+": shunt xdp, × Linux", 1.9, 2.3, better(e, c, suite.ShuntXDP)),
 			suite.AtLeast(c+": shunt tc, × Linux", 1.25, 1.4, better(e, c, suite.ShuntTC)))
 	}
+	n := p.Section("translated")
+	for i, t := range [][4]float64{{1.65, 2, 1.12, 1.25}, {2, 2.5, 1.3, 1.5}} {
+		c := translatedCases[i].name
+		all = append(all,
+			suite.AtLeast(c+": shunt xdp, × Linux", t[0], t[1], better(n, c, suite.ShuntXDP)),
+			suite.AtLeast(c+": shunt tc, × Linux", t[2], t[3], better(n, c, suite.ShuntTC)))
+	}
 	return all
 }
 
