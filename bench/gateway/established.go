@@ -32,14 +32,19 @@ func runEstablished(b *suite.Bench) error {
 }
 
 func measureEstablished(b *suite.Bench, d dialect) error {
+	return measureFlows(b, establishedCase(d), trafficSource, func(lanes []*suite.Lane) error { return give(d, stateful(source(100)), lanes...) })
+}
+
+// measureFlows compares routers on established flows: made ready by prepare, and seen from behind as of that source.
+func measureFlows(b *suite.Bench, name string, seen netip.Addr, prepare func(lanes []*suite.Lane) error) error {
 	lanes, err := openLanes(b, compared)
 	if err != nil {
 		return err
 	}
-	if err := give(d, stateful(source(100)), lanes...); err != nil {
+	if err := prepare(lanes); err != nil {
 		return err
 	}
-	if err := establish(b, lanes, trafficSource); err != nil {
+	if err := establish(b, lanes, seen); err != nil {
 		return err
 	}
 	if err := ready(lanes...); err != nil {
@@ -47,9 +52,9 @@ func measureEstablished(b *suite.Bench, d dialect) error {
 	}
 	var turns []measure.Turn
 	for _, l := range lanes {
-		turns = append(turns, l.Turn(establishedCase(d), l.AtIngress(), l.Forward("plain", false, prefixes)))
+		turns = append(turns, l.Turn(name, l.AtIngress(), l.Forward("plain", false, prefixes)))
 	}
-	return b.Turns(establishedCase(d), extents[b.Size.Name].rounds, turns)
+	return b.Turns(name, extents[b.Size.Name].rounds, turns)
 }
 
 func establishedCase(d dialect) string { return "established, then 100 rules, " + string(d) }

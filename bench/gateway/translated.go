@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/shuntnet/shunt/bench/measure"
 	"github.com/shuntnet/shunt/bench/suite"
 	"github.com/shuntnet/shunt/internal/lab"
 )
@@ -26,37 +25,24 @@ var translatedCases = []struct {
 
 func runTranslated(b *suite.Bench) error {
 	for _, c := range translatedCases {
-		if err := b.Part(c.name, func() error { return measureTranslated(b, c.name, c.rules) }); err != nil {
+		if err := b.Part(c.name, func() error {
+			return measureFlows(b, c.name, routerOut, func(lanes []*suite.Lane) error { return masquerade(c.rules, lanes) })
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func measureTranslated(b *suite.Bench, name string, rules table) error {
-	lanes, err := openLanes(b, compared)
-	if err != nil {
-		return err
-	}
+// masquerade has routers translate, and gives them rules beside.
+func masquerade(rules table, lanes []*suite.Lane) error {
 	for _, l := range lanes {
 		if err := l.Node(lab.Dut).Shell("nft 'table ip masq { chain post { type nat hook postrouting priority srcnat; oifname out masquerade; }; }'"); err != nil {
 			return fmt.Errorf("having %s masquerade: %w", l.Variant, err)
 		}
 	}
-	if rules.size() > 0 {
-		if err := give(nft, rules, lanes...); err != nil {
-			return err
-		}
+	if rules.size() == 0 {
+		return nil
 	}
-	if err := establish(b, lanes, routerOut); err != nil {
-		return err
-	}
-	if err := ready(lanes...); err != nil {
-		return err
-	}
-	var turns []measure.Turn
-	for _, l := range lanes {
-		turns = append(turns, l.Turn(name, l.AtIngress(), l.Forward("plain", false, prefixes)))
-	}
-	return b.Turns(name, extents[b.Size.Name].rounds, turns)
+	return give(nft, rules, lanes...)
 }

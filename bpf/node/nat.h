@@ -70,13 +70,17 @@ always_inline void inverse(struct translation *t, struct nf_conntrack_tuple *oth
 	t->dport = other->src.u.all;
 }
 
-/* The device that a connection was masqueraded for, nf_nat_oif_changed(); 0 for none. */
+#define NO_DEVICE (~0U)	/* no device's index */
+
+/* The device that a connection was masqueraded for, nf_nat_oif_changed(); 0 for none, NO_DEVICE where the kernel does not tell how it is kept. */
 always_inline __u32 masqueraded_for(struct nf_conn *ct)
 {
 	struct nf_ct_ext *ext = ct->ext;
 	__u32 at;
 
-	if (!ext || !bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_NAT) || !bpf_core_field_exists(struct nf_conn_nat, masq_index))
+	if (!bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_NAT) || !bpf_core_type_exists(struct nf_conn_nat))
+		return NO_DEVICE;
+	if (!ext || !bpf_core_field_exists(struct nf_conn_nat, masq_index))	/* a kernel that does not masquerade */
 		return 0;
 	at = *((__u8 *)ext + bpf_core_field_offset(struct nf_ct_ext, offset) + bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_NAT));
 	return at ? peek((__u64)ext + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
