@@ -49,9 +49,9 @@ type objects struct {
 	guard                *ebpf.Program
 	unbound              *ebpf.ProgramSpec // guard, not yet tied to a kernel
 	rebound              bool
-	triedConntrack       bool           // whether connections can be looked up was tried with the module in place
-	bridges              bpfobj.Bridges // how bridges are read, where they can be
-	triedBridges         bool           // whether they can was tried with the module in place
+	met                  map[string]bool // modules of connections that were there when the programs were tied to the kernel
+	bridges              bpfobj.Bridges  // how bridges are read, where they can be
+	triedBridges         bool            // whether they can was tried with the module in place
 	beat                 *ebpf.Program
 	sets                 *ebpf.Program // finds the namespace's ipsets
 	lines4               uint32        // size of the memory of IPv4 lookups, see remember.go
@@ -74,7 +74,8 @@ type foldKey struct {
 const maxFolded = 64
 
 func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
-	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, triedConntrack: moduleLive(conntrackModule), triedBridges: moduleLive(bridgeModule)}
+	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, met: map[string]bool{}, triedBridges: moduleLive(bridgeModule)}
+	o.newcomers()
 	specs, err := o.tie(kernel)
 	if err != nil {
 		return nil, err
@@ -214,13 +215,22 @@ func moduleLive(name string) bool {
 	return err == nil && strings.TrimSpace(string(state)) == "live"
 }
 
-// meetConntrack takes the lookup of connections up where the module has come since the programs were tied to the kernel: their types and the
-// functions that find them are its own. A kernel that has it built in had it then.
+// newcomers says whether a module of connections is there that was not when this was asked last.
+func (o *objects) newcomers() (found bool) {
+	for _, name := range []string{conntrackModule, natModule} {
+		if !o.met[name] && moduleLive(name) {
+			o.met[name], found = true, true
+		}
+	}
+	return found
+}
+
+// meetConntrack takes the lookup of connections up, and their translation, where a module has come since the programs were tied to the kernel:
+// their types and the functions that find them are its own. A kernel that has them built in had them then.
 func (d *Datapath) meetConntrack() {
-	if d.features.Conntrack || d.objects.triedConntrack || !moduleLive(conntrackModule) {
+	if d.features.Conntrack && d.features.NAT || !d.objects.newcomers() {
 		return
 	}
-	d.objects.triedConntrack = true
 	kernel, err := kernelTypes()
 	if err == nil {
 		d.behind.end() // nobody else uses the programs

@@ -31,6 +31,7 @@ type Features struct {
 	FibMark     bool  `json:"fib_mark"`     // BPF_FIB_LOOKUP_MARK, 6.10
 	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
 	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded
+	NAT         bool  `json:"nat"`          // and know what is noted of their translation, with nf_nat loaded
 	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
 	HZ          int   `json:"hz"`
 
@@ -126,7 +127,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, NAT: f.NAT, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {
@@ -225,6 +226,7 @@ func (f *Features) meetConntrack(o *objects, kernel []*btf.Spec) {
 	if f.Conntrack, f.NoConntrack = err == nil, ""; err != nil {
 		f.NoConntrack = err.Error()
 	}
+	f.NAT = hasStruct(kernel, "nf_conn_nat")
 }
 
 // asksSets says what is against programs that ask ipsets beside everything else that rules ask.

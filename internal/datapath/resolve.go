@@ -128,13 +128,16 @@ func relocate(insns asm.Instructions, targets []*btf.Spec) error {
 }
 
 // moduleTypes are the modules whose types programs read, where a kernel has them as modules and they are loaded.
-var moduleTypes = []string{"veth", legacyModule, conntrackModule, bridgeModule}
+var moduleTypes = []string{"veth", legacyModule, conntrackModule, natModule, bridgeModule}
 
 // legacyModule has the tables of legacy iptables. It is loaded with the first of them, long after shunt's start perhaps.
 const legacyModule = "x_tables"
 
 // conntrackModule has the connections, and the functions that find them.
 const conntrackModule = "nf_conntrack"
+
+// natModule has what a connection's entry notes of its translation. It comes with the first chain that translates.
+const natModule = "nf_nat"
 
 // bridgeModule has bridges, and the types of their tables.
 const bridgeModule = "bridge"

@@ -71,7 +71,15 @@ func (b *builder) findTracking(family model.Family) tracking {
 	case !b.policy.Kernel.Conntrack:
 		return tracking{why: "connections cannot be looked up by programs: " + b.policy.Kernel.NoConntrack}
 	}
-	return tracking{on: true, nat: dst && src, natWhy: b.behindNAT(family)}
+	return tracking{on: true, nat: dst && src, natWhy: b.withoutNAT(family)}
+}
+
+// withoutNAT says why packets that Linux translates are left to it.
+func (b *builder) withoutNAT(family model.Family) string {
+	if !b.policy.Kernel.NAT {
+		return "the type information of nf_nat is not there"
+	}
+	return b.behindNAT(family)
 }
 
 // behindNAT names a hook whose rules would have to see what is translated already: they are asked before.

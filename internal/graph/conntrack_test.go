@@ -28,7 +28,7 @@ var (
 	natOut   = model.NFHook{Hook: "postrouting", Priority: 100, Function: "nf_nat_ipv4_out"}
 	confirm  = model.NFHook{Hook: "postrouting", Priority: math.MaxInt32, Function: "nf_confirm"}
 	localIn  = model.NFHook{Hook: "input", Priority: 7, Function: "anything"}
-	lookups  = policy(func(p *Policy) { p.Kernel.Conntrack = true })
+	lookups  = policy(func(p *Policy) { p.Kernel.Conntrack, p.Kernel.NAT = true, true })
 	natChain = network(func(n *model.Network) {
 		n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.IP4, Hook: "postrouting", Priority: 100, Kind: model.NFTables, Table: "t", Chain: "c", Rules: 5, NAT: true})
 	})
@@ -90,6 +90,7 @@ func TestTranslation(t *testing.T) {
 	}{
 		{"tracking alone", []change{lookups, tracks(defrag, trackIn, confirm)}, false, ""},
 		{"NAT", all, true, ""},
+		{"a kernel that does not tell of it", append(slices.Clone(all), policy(func(p *Policy) { p.Kernel.NAT = false })), false, "type information of nf_nat"},
 		{"an empty chain behind", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -99, PolicyAccept: true})), true, ""},
 		{"rules in front", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -101, Rules: 1, PolicyAccept: true}), behind(model.NFHook{Hook: "postrouting", Priority: 99, Rules: 1, PolicyAccept: true})), true, ""},
 		{"a rule beside the translation of destinations", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -100, Rules: 1, PolicyAccept: true})), false, "chain behind"},

@@ -50,6 +50,7 @@ type Kernel struct {
 	Rules        bool   // the data path asks packet filter rules itself
 	Conntrack    bool   // programs can look connections up
 	NoConntrack  string // why they cannot
+	NAT          bool   // and know what is noted of their translation
 	Sets         bool   // programs can ask the kernel's ipsets
 	Bridge       bool   // programs can read the tables of bridges
 	NoBridge     string // why they cannot
