@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,6 +271,14 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 	return nil
 }
 
+// needs are the parts of a configuration that not every kernel's programs can read.
+func needs(net *model.Network) (n datapath.Needs) {
+	n.Conntrack = slices.ContainsFunc(net.Netfilter, func(h model.NFHook) bool { return h.Kind == model.Conntrack })
+	n.Sets = net.Filter != nil && len(net.Filter.Sets) > 0
+	n.Bridges = slices.ContainsFunc(net.Links, func(l model.Link) bool { return l.Kind == "bridge" })
+	return n
+}
+
 // round reads what is dirty and makes the data path follow. It returns what has changed by that very doing.
 func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts, err error) {
 	clock := time.Now()
@@ -298,6 +307,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	}
 	policy := *e.policy.Load()
 	policy.Failed = e.refused(net)
+	e.data.Meet(needs(net))
 	policy.Kernel = e.data.Features().Kernel()
 	policy.Memo = &e.memo
 	e.memo.Apart = e.apart()

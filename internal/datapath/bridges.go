@@ -12,12 +12,18 @@ import (
 	"github.com/shuntnet/shunt/internal/bpfobj"
 )
 
+// knowBridges reads what the kernel tells of its bridges.
+func (f *Features) knowBridges(kernel []*btf.Spec) {
+	f.tried.Bridges, f.Bridge, f.NoBridge = false, false, untried
+	f.bridges, f.lacksBridgeType = bridgeLayout(kernel)
+}
+
 // meetBridges finds out whether programs can read the tables of this kernel's bridges.
-func (f *Features) meetBridges(o *objects, kernel []*btf.Spec) {
+func (f *Features) meetBridges(o *objects) {
 	err := errors.New("kernel memory cannot be read")
 	if f.Peek != bpfobj.PeekNone {
-		var at bpfobj.Bridges
-		if at, err = bridgeLayout(kernel); err == nil {
+		at := f.bridges
+		if err = f.lacksBridgeType; err == nil {
 			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, BridgeVlans: 1, Bridges: at}); err == nil {
 				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: 1, Bridges: at}) != nil {
 					at.DevNode = 0
@@ -31,9 +37,9 @@ func (f *Features) meetBridges(o *objects, kernel []*btf.Spec) {
 	}
 }
 
-// meetBridges tries again where the module has come since, with the first bridge.
+// meetBridges looks again where the module has come since, with the first bridge.
 func (d *Datapath) meetBridges() {
-	if d.features.Bridge || d.objects.triedBridges || !moduleLive(bridgeModule) {
+	if d.features.lacksBridgeType == nil || d.objects.triedBridges || !moduleLive(bridgeModule) {
 		return
 	}
 	d.objects.triedBridges = true
@@ -42,7 +48,7 @@ func (d *Datapath) meetBridges() {
 		d.log.Warn("frames of bridges go to Linux", "err", err)
 		return
 	}
-	d.features.meetBridges(d.objects, kernel)
+	d.features.knowBridges(kernel)
 }
 
 // vlanLayout adds where a bridge keeps its VLANs, if programs can follow them there; its options are found with the others.

@@ -37,6 +37,7 @@ func TestConntrackComesLater(t *testing.T) {
 		if _, err := d.Snapshot(nil); err != nil {
 			t.Fatal(err)
 		}
+		d.Meet(Needs{Conntrack: true})
 		return d.Features().Conntrack
 	}
 	before := look()

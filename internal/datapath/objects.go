@@ -225,10 +225,10 @@ func (o *objects) newcomers() (found bool) {
 	return found
 }
 
-// meetConntrack takes the lookup of connections up, and their translation, where a module has come since the programs were tied to the kernel:
+// meetConntrack looks anew at the lookup of connections, and their translation, where a module has come since the programs were tied to the kernel:
 // their types and the functions that find them are its own. A kernel that has them built in had them then.
 func (d *Datapath) meetConntrack() {
-	if d.features.Conntrack && d.features.NAT || !d.objects.newcomers() {
+	if d.features.lacksConntrack == nil && d.features.NAT || !d.objects.newcomers() {
 		return
 	}
 	kernel, err := kernelTypes()
@@ -240,7 +240,7 @@ func (d *Datapath) meetConntrack() {
 		d.log.Warn("packets of tracked connections go to Linux", "err", err)
 		return
 	}
-	d.features.meetConntrack(d.objects, kernel)
+	d.features.knowConntrack(kernel)
 }
 
 // associate binds the map loads of a program to maps.

@@ -20,6 +20,7 @@ func TestOntoLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	features.meet(o, Needs{Bridges: true})
 	if !features.Bridge {
 		t.Skipf("programs cannot read this kernel's bridges: %s", features.NoBridge)
 	}

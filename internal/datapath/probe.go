@@ -20,7 +20,8 @@ import (
 	"github.com/shuntnet/shunt/internal/rules/image"
 )
 
-// Features is what the running kernel offers beyond Linux 6.1, found by trying, not by version.
+// Features is what the running kernel offers beyond Linux 6.1, found by trying, not by version. What only some configurations need is tried
+// with the first of them, see [Datapath.Meet].
 type Features struct {
 	Peek        uint8 `json:"-"`            // how programs can watch kernel words, bpfobj.Peek*
 	Ctx         uint8 `json:"-"`            // how programs see their device's namespace, bpfobj.Ctx*
@@ -39,7 +40,19 @@ type Features struct {
 	BridgeVLANs bool   `json:"bridge_vlans"`           // and those of their VLANs
 	NoBridge    string `json:"no_bridge,omitempty"`    // why they cannot
 	NoConntrack string `json:"no_conntrack,omitempty"` // why they cannot
+
+	tried           Needs
+	lacksConntrack  error // what the kernel has not that lookups need
+	bridges         bpfobj.Bridges
+	lacksBridgeType error // why its type information does not tell where bridges keep their tables
 }
+
+// Needs are the parts of a network's configuration that programs may be able to read, or not.
+type Needs struct {
+	Conntrack, Sets, Bridges bool
+}
+
+const untried = "not tried: there is nothing here that needs it"
 
 // jiffies rounds a duration up.
 func (f Features) jiffies(d time.Duration) uint64 {
@@ -64,10 +77,34 @@ func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	case f.Peek == bpfobj.PeekProbe && loads(o, bpfobj.Config{Peek: f.Peek, KernCtx: bpfobj.CtxProbe}):
 		f.Ctx = bpfobj.CtxProbe
 	}
-	f.meetConntrack(o, kernel)
-	f.Sets = asksSets(o, f) == nil
-	f.meetBridges(o, kernel)
+	f.knowConntrack(kernel)
+	f.knowBridges(kernel)
 	return f, nil
+}
+
+// meet tries what is needed for the first time.
+func (f *Features) meet(o *objects, n Needs) {
+	if n.Conntrack && !f.tried.Conntrack {
+		f.tried.Conntrack = true
+		f.meetConntrack(o)
+	}
+	if n.Sets && !f.tried.Sets {
+		f.tried.Sets = true
+		f.Sets = asksSets(o, *f) == nil
+	}
+	if n.Bridges && !f.tried.Bridges {
+		f.tried.Bridges = true
+		f.meetBridges(o)
+	}
+}
+
+// Meet makes sure that Features tells what the kernel offers for these parts of a configuration. The first time that one is needed programs
+// are loaded to find out, which takes some 50 ms.
+func (d *Datapath) Meet(n Needs) {
+	if tried := d.features.tried; n.Conntrack && !tried.Conntrack || n.Sets && !tried.Sets || n.Bridges && !tried.Bridges {
+		d.behind.end() // nobody else uses the programs
+		d.features.meet(d.objects, n)
+	}
 }
 
 // Probe finds out without leaving anything behind.
@@ -81,7 +118,10 @@ func Probe() (f Features, err error) {
 		return f, err
 	}
 	defer objects.close()
-	return probe(objects, kernel)
+	if f, err = probe(objects, kernel); err == nil {
+		f.meet(objects, Needs{Conntrack: true, Sets: true, Bridges: true})
+	}
+	return f, err
 }
 
 // ProbeGeneric tries the programs of the generic tier, without leaving anything behind.
@@ -210,23 +250,29 @@ func missesConntrack(kernel []*btf.Spec) error {
 }
 
 // looksUpConnections says what is against programs that find connections and what their life depends on.
-func looksUpConnections(o *objects, f Features, kernel []*btf.Spec) error {
+func looksUpConnections(o *objects, f Features) error {
 	if f.Peek == bpfobj.PeekNone {
 		return errors.New("kernel memory cannot be read")
 	}
-	if err := missesConntrack(kernel); err != nil {
-		return err
+	if f.lacksConntrack != nil {
+		return f.lacksConntrack
 	}
 	return load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)})
 }
 
+// knowConntrack reads what the kernel tells of it.
+func (f *Features) knowConntrack(kernel []*btf.Spec) {
+	f.tried.Conntrack, f.Conntrack, f.NoConntrack = false, false, untried
+	f.lacksConntrack = missesConntrack(kernel)
+	f.NAT = hasStruct(kernel, "nf_conn_nat")
+}
+
 // meetConntrack tries it.
-func (f *Features) meetConntrack(o *objects, kernel []*btf.Spec) {
-	err := looksUpConnections(o, *f, kernel)
+func (f *Features) meetConntrack(o *objects) {
+	err := looksUpConnections(o, *f)
 	if f.Conntrack, f.NoConntrack = err == nil, ""; err != nil {
 		f.NoConntrack = err.Error()
 	}
-	f.NAT = hasStruct(kernel, "nf_conn_nat")
 }
 
 // asksSets says what is against programs that ask ipsets beside everything else that rules ask.

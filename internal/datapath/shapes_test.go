@@ -273,6 +273,7 @@ func TestEveryShapeLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	features.meet(o, Needs{Bridges: true})
 	generic, err := newGeneric(o, features)
 	if err != nil {
 		t.Fatal(err)
