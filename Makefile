@@ -46,7 +46,7 @@ test-unit: ## run the Go tests; without root those that need it are skipped
 	$(GO) test ./...
 
 # The rig: shunt as built, root, network namespaces. SEED=n repeats, CASE=file runs one saved case.
-RIG_ARGS = -parallel 6 -workers 6 -shunt $(CURDIR)/bin/shunt
+RIG_ARGS = -parallel 8 -workers 6 -shunt $(CURDIR)/bin/shunt
 RIG = $(GO) test ./test/diff -count=1 $(RIG_ARGS)
 CONFIGS ?= 200
 FILTERS ?= 75

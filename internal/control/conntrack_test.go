@@ -272,7 +272,10 @@ func alike(t *testing.T, nft string, hook graph.Hook, talk func(r *tracker, m *r
 // eachHook runs a conversation at both hooks.
 func eachHook(t *testing.T, nft string, talk func(r *tracker, m *remarks)) {
 	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
-		t.Run(string(hook), func(t *testing.T) { alike(t, nft, hook, talk) })
+		t.Run(string(hook), func(t *testing.T) {
+			t.Parallel() // conversations wait more than they work
+			alike(t, nft, hook, talk)
+		})
 	}
 }
 
@@ -289,6 +292,7 @@ func (r *tracker) warm(c net.Conn) {
 func TestTCPIsTracked(t *testing.T) {
 	for _, src := range []string{clientAddr, clientAddr6} {
 		t.Run(src, func(t *testing.T) {
+			t.Parallel()
 			eachHook(t, natTable, func(r *tracker, m *remarks) {
 				c := r.dial("tcp", src, 4001)
 				r.echo(c, []byte("hello"), 1)
@@ -319,6 +323,7 @@ func TestTCPResetIsTracked(t *testing.T) {
 func TestUDPIsTracked(t *testing.T) {
 	for _, src := range []string{clientAddr, clientAddr6} {
 		t.Run(src, func(t *testing.T) {
+			t.Parallel()
 			eachHook(t, natTable, func(r *tracker, m *remarks) {
 				c := r.dial("udp", src, 4003)
 				r.echo(c, []byte("hello"), 3)
@@ -366,6 +371,7 @@ func TestTimeoutsAreExtended(t *testing.T) {
 func TestTranslatedConnections(t *testing.T) {
 	for _, network := range []string{"tcp", "udp"} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			eachHook(t, natTable, func(r *tracker, m *remarks) {
 				c := r.dial(network, hiddenAddr, 4005)
 				r.echo(c, []byte("hello"), 3)
