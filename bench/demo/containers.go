@@ -27,6 +27,28 @@ ip link set veth1 master br0
 ip link set veth2 master br0
 ip link set br0 up`
 
+// dockerRules are what a container engine writes for this network, and for the first container's port 80, published as 8080 of the host.
+const dockerRules = `*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:DOCKER - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A POSTROUTING -s 172.18.0.0/16 ! -o br0 -j MASQUERADE
+-A DOCKER ! -i br0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.18.0.2:80
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -o br0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -i br0 ! -o br0 -j ACCEPT
+-A FORWARD -i br0 -o br0 -j ACCEPT
+-A FORWARD -d 172.18.0.2/32 ! -i br0 -o br0 -p tcp -m tcp --dport 80 -j ACCEPT
+COMMIT
+`
+
 // pods are a host with two containers, and another host beyond it.
 type pods struct {
 	*lab.Net
@@ -47,7 +69,7 @@ func containerHost() lab.Topology {
 		Nodes: []lab.Node{
 			{Name: "host", Sysctls: []string{"net.ipv4.ip_forward=1"}, Commands: strings.Split(bridgeCommands, "\n")},
 			{Name: "first", Commands: inside}, {Name: "second", Commands: inside},
-			{Name: "beyond", Commands: []string{"ip route add 172.18.0.0/16 via 192.0.2.1"}},
+			{Name: "beyond"},
 		},
 		Links: []lab.Link{
 			{A: end("host", "veth1", ""), B: end("first", "eth0", "172.18.0.2/16")},
@@ -78,7 +100,11 @@ func (d *demo) containers() (err error) {
 		}
 	}()
 	d.screen.say("first ── veth1 ── [br0  host  eth0] ── beyond\nsecond ─ veth2 ── [br0            ]\nTCP, with segmentation and checksums left to the devices, as containers do.")
-	var linux [2]float64
+	if err := p.host.Feed(dockerRules, "iptables-restore"); err != nil {
+		return err
+	}
+	d.screen.command("iptables-restore <docker-rules     # masquerading, a published port, FORWARD by connection", head(dockerRules[strings.Index(dockerRules, "-A PREROUTING"):], 3, 0))
+	linux := make([]float64, len(podFlows))
 	for i, f := range podFlows {
 		if linux[i], err = p.stream(d.ctx, f); err != nil {
 			return err
@@ -102,12 +128,13 @@ func (d *demo) containers() (err error) {
 	return p.shunt.remove()
 }
 
-// podFlow is from one node to another.
-type podFlow struct{ what, from, to, addr string }
+// podFlow is from one node to another, which listens at one address and is dialled by that or another.
+type podFlow struct{ what, from, to, listen, dial string }
 
 var podFlows = []podFlow{
-	{"first → second, bridged", "first", "second", "172.18.0.3"},
-	{"first → beyond, routed", "first", "beyond", "192.0.2.2"},
+	{"first → second, bridged", "first", "second", "172.18.0.3:80", "172.18.0.3:80"},
+	{"first → beyond, masqueraded", "first", "beyond", "192.0.2.2:80", "192.0.2.2:80"},
+	{"beyond → first, published port", "beyond", "first", "172.18.0.2:80", "192.0.2.1:8080"},
 }
 
 // podFlow shows one flow with shunt, and fails if most of it was not fast.
@@ -128,7 +155,7 @@ func (d *demo) podFlow(p *pods, f podFlow, linux float64) error {
 	quickBefore, slowBefore := passed(before)
 	quick, slow = quick-quickBefore, slow-slowBefore
 	share := float64(quick) / float64(max(1, quick+slow))
-	d.screen.say("%-24s  Linux %5.1f Gbit/s, shunt %5.1f Gbit/s; %s of %d packets by the fast path", f.what, linux, rate,
+	d.screen.say("%-30s  Linux %5.1f Gbit/s, shunt %5.1f Gbit/s; %s of %d packets by the fast path", f.what, linux, rate,
 		d.screen.paint("1;32", fmt.Sprintf("%.1f %%", 100*share)), quick+slow)
 	if quick == 0 {
 		return fmt.Errorf("%s: none of %d packets was fast", f.what, slow)
@@ -190,7 +217,7 @@ func (p *pods) end(name string) error {
 // stream sends bytes by TCP for a while and gives the rate at which they arrived, in Gbit/s.
 func (p *pods) stream(ctx context.Context, f podFlow) (float64, error) {
 	var l net.Listener
-	err := p.Node(f.to).Do(func() (err error) { l, err = net.Listen("tcp4", f.addr+":5001"); return err })
+	err := p.Node(f.to).Do(func() (err error) { l, err = net.Listen("tcp4", f.listen); return err })
 	if err != nil {
 		return 0, fmt.Errorf("listening in %s: %w", f.to, err)
 	}
@@ -209,7 +236,7 @@ func (p *pods) stream(ctx context.Context, f podFlow) (float64, error) {
 	}()
 	var c net.Conn
 	err = p.Node(f.from).Do(func() (err error) {
-		c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp4", f.addr+":5001")
+		c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp4", f.dial)
 		return err
 	})
 	if err != nil {

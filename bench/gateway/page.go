@@ -27,6 +27,9 @@ var renderers = map[string]func(*page, *report.Section){
 	"drops":          (*page).costs,
 	"established":    (*page).costs,
 	"translated":     (*page).costs,
+	"sessions":       (*page).costs,
+	"connections":    (*page).rates,
+	"published":      (*page).rates,
 	"updates":        (*page).updates,
 	"reaction":       (*page).reaction,
 	"classification": (*page).classification,
@@ -38,7 +41,8 @@ var renderers = map[string]func(*page, *report.Section){
 var absent = []report.Skipped{
 	{What: "Polycube", Why: "unmaintained since 2022; needs LLVM 9 and libraries that no supported distribution has. Its classifier's kind, bit vectors, is in \"classification\""},
 	{What: "VPP side by side", Why: "it takes over interfaces by DPDK or memif and polls a core: 203 clocks (88 ns at 2.3 GHz) per forwarded packet with an ACL of 2 or 1001 rules, by its own packet generator"},
-	{What: "nft flowtable, new and many translated connections", Why: "belong to the flows suite; the development kernel has no nf_flow_table"},
+	{What: "nft flowtable", Why: "the development kernel has no nf_flow_table"},
+	{What: "VPP's NAT44 side by side", Why: "as above"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry XDP frames through the same program"},
 }
 
@@ -71,6 +75,8 @@ func (p *page) costs(s *report.Section) {
 	p.costTable(s, s.Cases("cost"))
 	p.BarsOf(s, "cost")
 }
+
+func (p *page) rates(s *report.Section) { p.Compare(s, "rate", suite.LinuxGRO, false) }
 
 // overview draws Linux and shunt over the same 100 sources in every dialect.
 func (p *page) overview(s *report.Section) {

@@ -23,7 +23,7 @@ func (p *page) targets() {
 }
 
 func (p *page) allTargets() (all []suite.Target) {
-	for _, part := range []func() []suite.Target{p.ruleTargets, p.dropTargets, p.changeTargets, p.classifierTargets} {
+	for _, part := range []func() []suite.Target{p.ruleTargets, p.natTargets, p.dropTargets, p.changeTargets, p.classifierTargets} {
 		all = append(all, part()...)
 	}
 	for i := range all {
@@ -82,12 +82,35 @@ func (p *page) ruleTargets() (all []suite.Target) {
 			suite.AtLeast(c+": shunt xdp, × Linux", 1.9, 2.3, better(e, c, suite.ShuntXDP)),
 			suite.AtLeast(c+": shunt tc, × Linux", 1.25, 1.4, better(e, c, suite.ShuntTC)))
 	}
+	return all
+}
+
+func (p *page) natTargets() (all []suite.Target) {
 	n := p.Section("translated")
-	for i, t := range [][4]float64{{1.65, 2, 1.12, 1.25}, {2, 2.5, 1.3, 1.5}} {
-		c := translatedCases[i].name
+	for _, t := range []struct {
+		c                                string
+		xdpLeast, xdpAim, tcLeast, tcAim float64
+	}{{caseMasqueraded, 1.65, 2, 1.12, 1.25}, {caseStateful, 2, 2.5, 1.3, 1.5}} {
 		all = append(all,
-			suite.AtLeast(c+": shunt xdp, × Linux", t[0], t[1], better(n, c, suite.ShuntXDP)),
-			suite.AtLeast(c+": shunt tc, × Linux", t[2], t[3], better(n, c, suite.ShuntTC)))
+			suite.AtLeast(t.c+": shunt xdp, × Linux", t.xdpLeast, t.xdpAim, better(n, t.c, suite.ShuntXDP)),
+			suite.AtLeast(t.c+": shunt tc, × Linux", t.tcLeast, t.tcAim, better(n, t.c, suite.ShuntTC)))
+	}
+	all = append(all, suite.AtMost(caseEngine+": more than without a rule, shunt xdp", 120, 80, " ns",
+		measure.Of(measure.Less(fast(n, caseEngine, suite.ShuntXDP, "cost"), fast(n, caseBare, suite.ShuntXDP, "cost")))))
+	s := p.Section("sessions")
+	for _, t := range []struct {
+		n          int
+		least, aim float64
+	}{{1 << 14, 0.9, 0.95}, {1 << 20, 0.7, 0.8}} {
+		c := sessionsCase(t.n)
+		all = append(all, suite.AtLeast(c+" against one, shunt's own rate, XDP", t.least, t.aim,
+			suite.RatioRows(fast(s, c, suite.ShuntXDP, "rate"), fast(s, sessionsCase(1), suite.ShuntXDP, "rate"), false)))
+	}
+	c := p.Section("connections")
+	all = append(all, suite.AtLeast(caseConnections+" (TCP_CRR), shunt auto against Linux alone", 0.95, 1, suite.Ratio(c, caseConnections, "shunt auto", suite.LinuxGRO, "rate", false)))
+	h := p.Section("published")
+	for _, c := range publishedCases {
+		all = append(all, suite.AtLeast("requests/s by a published port, "+c.name+", against Linux alone", 1.15, 1.3, suite.Ratio(h, c.name, "shunt", suite.LinuxGRO, "rate", false)))
 	}
 	return all
 }

@@ -67,6 +67,18 @@ func Over(a, b *Row) []float64 {
 	return out
 }
 
+// Less subtracts round by round: a-b, as Over divides.
+func Less(a, b *Row) []float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	var out []float64
+	for i := range min(len(a.Rounds), len(b.Rounds)) {
+		out = append(out, a.Rounds[i]-b.Rounds[i])
+	}
+	return out
+}
+
 // Best takes, round by round, the best of several rows: the smallest value if less is better, otherwise the largest. It is how the
 // better of two ways to run Linux becomes the baseline. Nil rows are left out.
 func Best(less bool, rows ...*Row) *Row {
