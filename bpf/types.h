@@ -68,6 +68,12 @@ enum shunt_shown {
 	SHUNT_SHOWN_FRAMES = 2,	/* chains of family bridge */
 };
 
+/* Which connections of a family are looked up. */
+enum shunt_track {
+	SHUNT_TRACK_ALL = 1,
+	SHUNT_TRACK_NO_TCP,	/* TCP is left to Linux */
+};
+
 enum shunt_nat {
 	SHUNT_NAT_IP4 = 1,
 	SHUNT_NAT_IP6 = 2,
@@ -253,7 +259,7 @@ struct shunt_config {
 	__u8 cache6;
 	__u8 lower;			/* 1: runs for lower devices (XDP on a bond), whose ifindexes differ from the port's */
 	__u8 track;			/* connections can be looked up (node/conntrack.h) */
-	__u8 track4;			/* 1: Linux tracks connections of this family */
+	__u8 track4;			/* enum shunt_track: Linux tracks connections of this family */
 	__u8 track6;
 	__u8 bridge;			/* enum shunt_bridge */
 	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */

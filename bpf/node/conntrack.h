@@ -77,6 +77,8 @@ always_inline int transport(struct packet *p)
 	if (p->l4_proto == PROTO_TCP) {
 		__u32 doff;
 
+		if (tracked(p) == SHUNT_TRACK_NO_TCP)
+			return SHUNT_R_CONNTRACK_WINDOW;
 		if (l4 + 20 > (__u8 *)packet_end(p))
 			return SHUNT_R_TOO_SHORT;
 		doff = (l4[TCP_DATA] >> 4) * 4;

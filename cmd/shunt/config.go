@@ -24,6 +24,7 @@ type config struct {
 	Exclude    []glob   `toml:"exclude"`
 	Hook       hook     `toml:"hook"`
 	Netns      []glob   `toml:"netns"`
+	Strict     bool     `toml:"strict"`
 	Metrics    address  `toml:"metrics"`
 	Watchdog   patience `toml:"watchdog"`
 	LogLevel   logLevel `toml:"log-level"`
@@ -40,6 +41,7 @@ func (c *config) options(f *pflag.FlagSet) {
 	f.Var((*globList)(&c.Exclude), "exclude", "these interfaces stay with Linux; wins over --interfaces")
 	f.Var(&c.Hook, "hook", "where programs run: auto, xdp or tc")
 	f.Var((*globList)(&c.Netns), "netns", "serve the named network namespaces that match as well, or all")
+	f.BoolVar(&c.Strict, "strict", false, "leave TCP connections that Linux tracks to it; the fast path has to stop Linux from checking their windows")
 	f.Var(&c.Metrics, "metrics", "serve metrics for Prometheus at this address, like 127.0.0.1:9464; a port alone means loopback")
 	f.Var(&c.Watchdog, "watchdog", "how long the data path trusts a silent daemon before everything goes to Linux")
 	f.Var(&c.LogLevel, "log-level", "debug, info, warn or error")
@@ -83,15 +85,18 @@ func decode(file string, raw []byte, into any) error {
 	return nil
 }
 
-// shape is a pointer to a structure with config's keys, whose values are plain strings and lists of strings.
+// shape is a pointer to a structure with config's keys, whose values are plain strings, lists of strings and switches.
 func shape() any {
 	t := reflect.TypeFor[config]()
 	var fields []reflect.StructField
 	for i := range t.NumField() {
 		f := t.Field(i)
 		f.Type = reflect.TypeFor[string]()
-		if t.Field(i).Type.Kind() == reflect.Slice {
+		switch t.Field(i).Type.Kind() {
+		case reflect.Slice:
 			f.Type = reflect.TypeFor[[]string]()
+		case reflect.Bool:
+			f.Type = reflect.TypeFor[bool]()
 		}
 		fields = append(fields, f)
 	}
@@ -116,6 +121,9 @@ func hint(key []string) string {
 	}
 	if slices.Contains([]string{"interfaces", "exclude", "netns"}, key[0]) {
 		return fmt.Sprintf(`; write it like %s = ["eth*", "wan0"]`, key[0])
+	}
+	if key[0] == "strict" {
+		return "; write it like strict = true"
 	}
 	return fmt.Sprintf(`; write it like %s = "%s"`, key[0], example[key[0]])
 }

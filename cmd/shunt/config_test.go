@@ -35,13 +35,14 @@ metrics = "9464"
 watchdog = "1s"
 log-level = "debug"
 log-format = "json"
+strict = true
 runtime-dir = "/run/other"
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &config{RuntimeDir: "/run/other", Interfaces: []glob{{"eth*"}, {"wan0"}}, Exclude: []glob{{"eth9"}}, Hook: hook{"tc"},
-		Netns: []glob{{"all"}}, Metrics: address{"127.0.0.1:9464"}, Watchdog: patience{time.Second}, LogLevel: logLevel{"debug"}, LogFormat: format{"json"}}
+		Netns: []glob{{"all"}}, Metrics: address{"127.0.0.1:9464"}, Watchdog: patience{time.Second}, LogLevel: logLevel{"debug"}, LogFormat: format{"json"}, Strict: true}
 	if diff := cmp.Diff(want, got, values); diff != "" {
 		t.Error(diff)
 	}
@@ -57,6 +58,7 @@ func TestConfigMistakesNameTheLineAndWhatIsAllowed(t *testing.T) {
 		"hook = 5\n":                         {":1:8:", `TOML integer; write it like hook = "auto"`},
 		"\n\nhook = \"fast\"\n":              {":3:", "auto, xdp, tc"},
 		"log-level = \"loud\"\n":             {":1:", "debug, info, warn, error"},
+		"strict = \"yes\"\n":                 {":1:", "write it like strict = true"},
 		"interfaces = \"eth0\"\n":            {":1:", `interfaces = ["eth*", "wan0"]`},
 		"interfaces = [\"eth[\"]\n":          {":1:", "not a pattern"},
 		"hook = tc\n":                        {":1:"},

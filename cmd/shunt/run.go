@@ -53,7 +53,7 @@ A configuration file has the options' names as keys:
 		}
 		o := daemon.Options{
 			RuntimeDir: g.runtimeDir,
-			Policy:     graph.Policy{Hook: conf.Hook.text, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude)},
+			Policy:     graph.Policy{Hook: conf.Hook.text, Strict: conf.Strict, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude)},
 			Netns:      plain(conf.Netns), Once: once, Metrics: conf.Metrics.text, Watchdog: conf.Watchdog.limit, Version: version(), Log: conf.logger(c.ErrOrStderr()),
 		}
 		if o.Tier, err = onlyTier(); err != nil {

@@ -578,6 +578,13 @@ type GuardShuntTrace struct {
 	Egress uint32
 }
 
+type GuardShuntTrack uint32
+
+const (
+	GuardShuntTrackSHUNT_TRACK_ALL    GuardShuntTrack = 1
+	GuardShuntTrackSHUNT_TRACK_NO_TCP GuardShuntTrack = 2
+)
+
 type GuardShuntVlanKey struct {
 	_          structs.HostLayout
 	Port       uint32
@@ -675,6 +682,7 @@ const (
 	GuardVarExportSpecial    = "export_special"
 	GuardVarExportTags       = "export_tags"
 	GuardVarExportTrace      = "export_trace"
+	GuardVarExportTrack      = "export_track"
 	GuardVarExportVlanKey    = "export_vlan_key"
 	GuardVarExportWord       = "export_word"
 	GuardVarExportWordValue  = "export_word_value"
@@ -767,6 +775,7 @@ type GuardVariableSpecs struct {
 	ExportSpecial    *ebpf.VariableSpec `ebpf:"export_special"`
 	ExportTags       *ebpf.VariableSpec `ebpf:"export_tags"`
 	ExportTrace      *ebpf.VariableSpec `ebpf:"export_trace"`
+	ExportTrack      *ebpf.VariableSpec `ebpf:"export_track"`
 	ExportVlanKey    *ebpf.VariableSpec `ebpf:"export_vlan_key"`
 	ExportWord       *ebpf.VariableSpec `ebpf:"export_word"`
 	ExportWordValue  *ebpf.VariableSpec `ebpf:"export_word_value"`
@@ -831,6 +840,7 @@ type GuardVariables struct {
 	ExportSpecial    *ebpf.Variable `ebpf:"export_special"`
 	ExportTags       *ebpf.Variable `ebpf:"export_tags"`
 	ExportTrace      *ebpf.Variable `ebpf:"export_trace"`
+	ExportTrack      *ebpf.Variable `ebpf:"export_track"`
 	ExportVlanKey    *ebpf.Variable `ebpf:"export_vlan_key"`
 	ExportWord       *ebpf.Variable `ebpf:"export_word"`
 	ExportWordValue  *ebpf.Variable `ebpf:"export_word_value"`

@@ -48,6 +48,8 @@ const (
 	CalledNone   = uint8(GuardShuntCalledSHUNT_CALLED_NONE)
 	CalledAll    = uint8(GuardShuntCalledSHUNT_CALLED_ALL)
 	CalledSlow   = uint8(GuardShuntCalledSHUNT_CALLED_SLOW)
+	TrackAll     = uint8(GuardShuntTrackSHUNT_TRACK_ALL)
+	TrackNoTCP   = uint8(GuardShuntTrackSHUNT_TRACK_NO_TCP)
 	NATIP4       = uint8(GuardShuntNatSHUNT_NAT_IP4)
 	NATIP6       = uint8(GuardShuntNatSHUNT_NAT_IP6)
 	ShownIP      = uint8(GuardShuntShownSHUNT_SHOWN_IP)

@@ -341,6 +341,23 @@ func TestUDPIsTracked(t *testing.T) {
 	}
 }
 
+// Where Linux has to check windows TCP stays with it, unmarked; UDP is fast.
+func TestStrict(t *testing.T) {
+	eachHook(t, natTable, func(r *tracker, m *remarks) {
+		if r.engine != nil {
+			if err := r.engine.SetPolicy(context.Background(), func(p *graph.Policy) { p.Strict = true }); err != nil {
+				r.Fatal(err)
+			}
+		}
+		tcp, udp := r.dial("tcp", hiddenAddr, 4010), r.dial("udp", hiddenAddr, 4011)
+		r.warm(udp)
+		before := r.fast()
+		r.echo(tcp, []byte("x"), 30)
+		m.list = append(m.list, fmt.Sprintf("%d fast packets of TCP", r.fast()-before))
+		m.note("stream", r, 4010)
+	})
+}
+
 // The timeout is extended from the fast path alone, by the sysctl in force.
 func TestTimeoutsAreExtended(t *testing.T) {
 	eachHook(t, natTable, func(r *tracker, m *remarks) {

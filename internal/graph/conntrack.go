@@ -117,13 +117,23 @@ func (b *builder) withTracking(h model.NFHook) model.NFHook {
 // trackNode gives the node of a family whose connections Linux tracks.
 func (b *builder) trackNode(family model.Family) []Node {
 	t := b.tracking[family]
-	switch {
-	case !t.on:
+	if !t.on {
 		return nil
-	case t.nat && t.natWhy != "":
-		return []Node{{NodeTrack, map[string]string{"nat": "left to Linux: " + t.natWhy}}}
 	}
-	return []Node{{Kind: NodeTrack}}
+	n := Node{Kind: NodeTrack}
+	leave := func(what, why string) {
+		if n.Params == nil {
+			n.Params = map[string]string{}
+		}
+		n.Params[what] = "left to Linux: " + why
+	}
+	if t.nat && t.natWhy != "" {
+		leave("nat", t.natWhy)
+	}
+	if b.policy.Strict {
+		leave("tcp", "--strict")
+	}
+	return []Node{n}
 }
 
 // natNode gives the node of a family whose connections Linux translates.

@@ -75,6 +75,14 @@ func TestTracking(t *testing.T) {
 	}
 }
 
+// Of what Linux tracks TCP is left to it where somebody asks for that, and the node says so.
+func TestStrict(t *testing.T) {
+	n, p := router(lookups, tracks(defrag, trackIn, confirm), policy(func(p *Policy) { p.Strict = true }))
+	if got := inputOf(t, Build(n, p), "eth0").IP4.Node(NodeTrack); got == nil || got.Params["tcp"] != "left to Linux: --strict" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Translated connections are the node's where Linux translates and nothing has to see what it has translated.
 func TestTranslation(t *testing.T) {
 	behind := func(h model.NFHook) change {

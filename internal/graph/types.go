@@ -25,6 +25,7 @@ type Policy struct {
 	Include  []string // globs of interface names; empty means all
 	Exclude  []string
 	Paused   bool
+	Strict   bool // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
 	PausedIf []string
 	Kernel   Kernel
 	// Failed are the hooks where attaching was tried and refused, with the kernel's message; the graph does without them, so

@@ -204,7 +204,7 @@ var table = [Count]Info{
 	ConntrackState:     {"conntrack-state", Lookup, "The connection is not established on both sides, not yet assured, ending, or has been handed to a flow table."},
 	ConntrackNAT:       {"conntrack-nat", Lookup, "The connection is translated, and not where that is done here: the frame is bridged, rules stand behind the translation (`show graph` names them), Linux translates no more, the kernel does not tell what it notes of translation, or the way out is not the one that the connection was masqueraded for."},
 	ConntrackExtension: {"conntrack-extension", Lookup, "Something hangs on the connection that has to see its packets: a helper, accounting (nf_conntrack_acct), a timeout policy, synproxy; or its timeout is longer than 24 days and due to be extended."},
-	ConntrackWindow:    {"conntrack-window", Lookup, "Linux still checks the connection's TCP windows; after some packets the daemon marks it as one where it does not."},
+	ConntrackWindow:    {"conntrack-window", Lookup, "Linux still checks the connection's TCP windows; after some packets the daemon marks it as one where it does not, unless it was started with --strict."},
 	BridgeSource:       {"bridge-source", Lookup, "The bridge does not know the frame's sender at this port: Linux learns it, or refuses it."},
 	BridgeRefresh:      {"bridge-refresh", Lookup, "Linux saw no frame of the sender for up to a quarter of the bridge's ageing time; it sees this one, so that the entry lives on."},
 	BridgeDestination:  {"bridge-destination", Lookup, "The bridge does not know the frame's destination, or not any more; Linux floods it."},

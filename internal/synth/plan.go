@@ -244,8 +244,8 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 				c.Bridge = bpfobj.BridgeHost
 				words.words(0, bpfobj.WordBridgeInput)
 			}
-			c.Track4 |= flag(in.IP4.Node(graph.NodeTrack) != nil)
-			c.Track6 |= flag(in.IP6.Node(graph.NodeTrack) != nil)
+			c.Track4 = max(c.Track4, track(in.IP4.Nodes))
+			c.Track6 = max(c.Track6, track(in.IP6.Nodes))
 			c.Nat |= flag(in.IP4.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP4) | flag(in.IP6.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP6)
 			for _, n := range slices.Concat(in.IP4.Nodes, in.IP6.Nodes) {
 				if n.Kind == graph.NodeFIB && n.Params["ports"] != "" {
@@ -290,7 +290,7 @@ func leadsOnto(g *graph.Graph, port graph.Port) bool {
 }
 
 // called says what a program does where br_netfilter looks at frames of a family: whether it asks the rules for them, and connection tracking.
-func called(c graph.Call) (how, shown, track uint8) {
+func called(c graph.Call) (how, shown, tracked uint8) {
 	shown = flag(c.Asks)*bpfobj.ShownIP | flag(c.Frames)*bpfobj.ShownFrames
 	switch {
 	case len(c.Why) > 0:
@@ -302,7 +302,21 @@ func called(c graph.Call) (how, shown, track uint8) {
 	if c.All {
 		how = bpfobj.CalledAll
 	}
-	return how, shown, flag(slices.ContainsFunc(c.Nodes, func(n graph.Node) bool { return n.Kind == graph.NodeTrack }))
+	return how, shown, track(c.Nodes)
+}
+
+// track says which connections are looked up.
+func track(nodes []graph.Node) uint8 {
+	for _, n := range nodes {
+		switch {
+		case n.Kind != graph.NodeTrack:
+		case n.Params["tcp"] != "":
+			return bpfobj.TrackNoTCP
+		default:
+			return bpfobj.TrackAll
+		}
+	}
+	return 0
 }
 
 // cacheable says whether a route lookup depends on nothing but what the route cache keys by: no policy rules but the kernel's own.

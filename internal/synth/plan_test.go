@@ -176,6 +176,18 @@ func TestBridgedPacketsThatRulesAreAskedFor(t *testing.T) {
 	}
 }
 
+func TestTrack(t *testing.T) {
+	for want, nodes := range map[uint8][]graph.Node{
+		0:                 {{Kind: graph.NodeFIB}},
+		bpfobj.TrackAll:   {{Kind: graph.NodeTrack, Params: map[string]string{"nat": "left to Linux"}}},
+		bpfobj.TrackNoTCP: {{Kind: graph.NodeFIB}, {Kind: graph.NodeTrack, Params: map[string]string{"tcp": "left to Linux"}}},
+	} {
+		if got := track(nodes); got != want {
+			t.Errorf("%v: %d", nodes, got)
+		}
+	}
+}
+
 // What frames of a bridge may leave by is not what routes may lead to.
 func TestBridgePort(t *testing.T) {
 	net, g := router()
