@@ -108,6 +108,9 @@ bench-bridge: build bin/bench-bridge ## measure bridging beside Linux (root) [QU
 bench-containers: ## of that, what concerns containers alone (root) [QUICK=1] [AGAIN=1]
 	$(MAKE) --no-print-directory bench-bridge SECTION=containers,pairs,sizes,outside,rules,peers,starts,many
 
+bench-nat: ## of bench-gateway, what concerns connections that are translated (root) [QUICK=1] [AGAIN=1]
+	$(MAKE) --no-print-directory bench-gateway SECTION=translated,sessions,connections,published,conversations
+
 bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge ## make docs/bench-router.md, bench-gateway.md, bench-bridge.md and their plots from the results
 	$(call bench,router) -render
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/gateway.json),$(call bench,gateway) -render)
@@ -142,4 +145,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-nat bench-page bench-peers install deb uninstall

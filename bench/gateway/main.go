@@ -14,7 +14,7 @@ func theSuite() suite.Suite {
 	return suite.Suite{
 		Name: "gateway",
 		Sections: []suite.Section{
-			rulesSection, dropsSection, establishedSection, translatedSection, sessionsSection, connectionsSection, publishedSection, updatesSection, reactionSection, classifySection, latencySection, setsSection,
+			rulesSection, dropsSection, establishedSection, translatedSection, sessionsSection, connectionsSection, publishedSection, conversationsSection, updatesSection, reactionSection, classifySection, latencySection, setsSection,
 		},
 		Write: writePage,
 	}

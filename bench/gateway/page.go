@@ -30,6 +30,7 @@ var renderers = map[string]func(*page, *report.Section){
 	"sessions":       (*page).costs,
 	"connections":    (*page).rates,
 	"published":      (*page).rates,
+	"conversations":  (*page).conversations,
 	"updates":        (*page).updates,
 	"reaction":       (*page).reaction,
 	"classification": (*page).classification,
@@ -74,6 +75,19 @@ func (p *page) costTable(s *report.Section, cases []string) {
 func (p *page) costs(s *report.Section) {
 	p.costTable(s, s.Cases("cost"))
 	p.BarsOf(s, "cost")
+}
+
+// conversations has a row for each way that the daemon was treated.
+func (p *page) conversations(s *report.Section) {
+	t := report.NewTable("", "conversations", "broken", "kills", "conversations/s", "daemon, of a CPU", "daemon, MiB")
+	for _, v := range s.Variants("broken") {
+		row := []string{v}
+		for _, metric := range []string{"conversations", "broken", "kills", "rate", "daemon", "memory"} {
+			row = append(row, report.Spread(s.Row("conversations", v, metric).Stat()))
+		}
+		t.Row(row...)
+	}
+	p.Table(t)
 }
 
 func (p *page) rates(s *report.Section) { p.Compare(s, "rate", suite.LinuxGRO, false) }

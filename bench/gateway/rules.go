@@ -13,21 +13,22 @@ import (
 
 // extent says how much of what only a gateway has is measured.
 type extent struct {
-	rounds   int   // of what targets speak of
-	sweep    int   // of what only shows how a curve goes on
-	rules    []int // numbers of rules of the curves
-	many     int   // rules that are "very many"
-	headers  int   // to classify
-	sets     []int // elements of the large hash:ip and hash:net
-	filters  []int // sizes of ClassBench-like sets
-	replays  int   // restores of very many rules
-	sessions []int // masqueraded
+	rounds        int   // of what targets speak of
+	sweep         int   // of what only shows how a curve goes on
+	rules         []int // numbers of rules of the curves
+	many          int   // rules that are "very many"
+	headers       int   // to classify
+	sets          []int // elements of the large hash:ip and hash:net
+	filters       []int // sizes of ClassBench-like sets
+	replays       int   // restores of very many rules
+	sessions      []int // masqueraded
+	conversations int   // with a daemon that is killed
 }
 
 var extents = map[string]extent{
-	"full":  {5, 3, []int{1, 10, 1000, 10_000}, 10_000, 100_000, []int{1_000_000, 100_000}, []int{1000, 10_000}, 5, []int{1, 1 << 14, 1 << 16, 258_000, 1 << 20}},
-	"quick": {2, 1, []int{1, 2000}, 2000, 5_000, []int{50_000, 10_000}, []int{1000}, 1, []int{1, 1 << 14}},
-	"smoke": {1, 1, []int{10}, 50, 100, []int{100, 50}, []int{50}, 1, []int{1, 200}},
+	"full":  {5, 3, []int{1, 10, 1000, 10_000}, 10_000, 100_000, []int{1_000_000, 100_000}, []int{1000, 10_000}, 5, []int{1, 1 << 14, 1 << 16, 258_000, 1 << 20}, 100_000},
+	"quick": {2, 1, []int{1, 2000}, 2000, 5_000, []int{50_000, 10_000}, []int{1000}, 1, []int{1, 1 << 14}, 5_000},
+	"smoke": {1, 1, []int{10}, 50, 100, []int{100, 50}, []int{50}, 1, []int{1, 200}, 300},
 }
 
 // prefixes are where packets go, as in the router's suite.

@@ -108,6 +108,9 @@ func (p *page) natTargets() (all []suite.Target) {
 	}
 	c := p.Section("connections")
 	all = append(all, suite.AtLeast(caseConnections+" (TCP_CRR), shunt auto against Linux alone", 0.95, 1, suite.Ratio(c, caseConnections, "shunt auto", suite.LinuxGRO, "rate", false)))
+	t := p.Section("conversations")
+	all = append(all, suite.AtMost("TCP conversations broken, "+caseKilled, 0, 0, "", t.Row("conversations", caseKilled, "broken").Stat()),
+		suite.AtMost("daemon while connections come and go, "+caseLeftAlone, 0.1, 0.1, " of a CPU", t.Row("conversations", caseLeftAlone, "daemon").Stat()))
 	h := p.Section("published")
 	for _, c := range publishedCases {
 		all = append(all, suite.AtLeast("requests/s by a published port, "+c.name+", against Linux alone", 1.15, 1.3, suite.Ratio(h, c.name, "shunt", suite.LinuxGRO, "rate", false)))

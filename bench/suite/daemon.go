@@ -125,6 +125,9 @@ func (d *Daemon) Stop(detach bool) error {
 	}
 }
 
+// PID is the process of a daemon that runs.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
 func (d *Daemon) Signal(s syscall.Signal) error { return d.cmd.Process.Signal(s) }
 
 // Status asks the daemon for what `shunt status --json` prints.
