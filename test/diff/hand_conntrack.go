@@ -24,6 +24,7 @@ type talk struct {
 	// Where the router translates: what the server is really, and what it takes the client for; "" and 0: what they are.
 	real, seen         string
 	realPort, seenPort uint16
+	hairpin            bool // the server is behind p0, too
 }
 
 var (
@@ -38,9 +39,12 @@ func (c talk) flow(server bool) (port int, f lab.Flow) {
 		f.SrcPort, f.DstPort = c.port, cmp.Or(c.dport, 80)
 		return 0, f
 	}
-	f = flowOf(1, cmp.Or(c.real, c.server), cmp.Or(c.seen, c.client))
+	if port = 1; c.hairpin {
+		port = 0
+	}
+	f = flowOf(port, cmp.Or(c.real, c.server), cmp.Or(c.seen, c.client))
 	f.SrcPort, f.DstPort = cmp.Or(c.realPort, c.dport, 80), cmp.Or(c.seenPort, c.port)
-	return 1, f
+	return port, f
 }
 
 // says is one segment: from the client by p0, or from the server by p1.

@@ -120,7 +120,8 @@ func normalise(f []byte, own *addresses) []byte {
 	}
 	f = withoutTimestamps(f, h)
 	fragment6 := h.proto == 44 && len(f) >= h.l4+8
-	if !own.has(h.src) && !(own.cuts && fragment6) {
+	says := own.has(h.src) || own.hides && h.version == 4 && slices.Contains([]int{3, 11, 12}, h.icmpType(f))
+	if !says && !(own.cuts && fragment6) {
 		return f
 	}
 	switch {
@@ -164,7 +165,8 @@ func withoutTimestamps(f []byte, h ip) []byte {
 type addresses struct {
 	single   map[netip.Addr]bool
 	prefixes map[netip.Prefix]bool
-	cuts     bool // br_netfilter cuts what is bridged into fragments of IPv6, which get an identification then (ip6_fragment())
+	cuts     bool // what was reassembled for br_netfilter or connection tracking is cut into fragments of IPv6 again, which get an identification then (ip6_fragment())
+	hides    bool // what the router says of a connection may have the address that it translated
 }
 
 func newAddresses() *addresses {

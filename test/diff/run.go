@@ -42,6 +42,7 @@ type Result struct {
 	Refused     []string // commands that Linux did not take, and what it said
 	Slow        []string // some packets that should have been fast, and why they were not
 	Final       string   // the interfaces' states and reasons, for reports
+	Drawn       bool     // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
 	Starved     bool     // a kernel had no memory for what it wanted to say: a difference proves nothing
 }
 
@@ -91,7 +92,8 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 		return nil, err
 	}
 	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage()}}
-	run.own.cuts = c.bridged()
+	run.own.hides = c.translates()
+	run.own.cuts = c.bridged() || run.own.hides
 	if r.Shunt != "" && !c.Late {
 		if run.shunt.daemon, err = startDaemon(r.Shunt, run.shunt.dut, c.Hook, r.tier(c)); err != nil {
 			return nil, err
@@ -105,10 +107,10 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 			return nil, fmt.Errorf("step %d of %s: %w", i+1, c.Name, err)
 		}
 		if len(run.res.Differences) > 0 {
-			return run.res, run.checkMemory()
+			return run.res, errors.Join(run.checkMemory(), run.checkPorts())
 		}
 	}
-	return run.res, errors.Join(run.finish(), run.checkMemory())
+	return run.res, errors.Join(run.finish(), run.checkMemory(), run.checkPorts())
 }
 
 // checkMemory finds out whether the kernel failed to send ICMP messages: its sockets for that are each processor's, shared by all

@@ -19,6 +19,7 @@ type tables struct {
 	neighbours map[string]string // "p0 10.0.0.2" → state and address
 	routes     map[string]int    // lines of `ip route show table all`, exceptions too
 	counters   map[string]uint64 // of what Linux drops and answers, see counted
+	tracked    connections       // that are tracked
 	groups     uint64            // IPv6 packets to groups that were sent into a bridge
 }
 
@@ -64,6 +65,9 @@ func (t *twin) tables() (tables, error) {
 		}
 	}
 	var err error
+	if out.tracked, err = t.connections(); err != nil {
+		return out, err
+	}
 	out.counters, err = t.counters()
 	return out, err
 }
@@ -143,6 +147,7 @@ func compareTables(a, b tables, ownSources uint64) []string {
 			diffs = append(diffs, fmt.Sprintf("route %q: %d times in Linux, %d beside shunt", key, a.routes[key], b.routes[key]))
 		}
 	}
+	diffs = append(diffs, compareConnections(a.tracked, b.tracked)...)
 	// Messages that are limited by the clock (limits.go) are delivered, too, where their receiver is the router: packets may come from its own addresses.
 	limited := distance(a, b, "Icmp:OutDestUnreachs") + distance(a, b, "Icmp:OutRedirects")
 	for _, key := range slices.Sorted(maps.Keys(counted)) {

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
+// Conversations makes a case of several conversations at a time through the common router, which tracks and mostly translates them and asks rules about
+// their states, while its configuration changes. What sides send follows TCP, so that both twins' windows hold it, with accidents between.
+func Conversations(seed uint64, hook string) *Case {
+	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b))}
+	if chance(g.rng, 40) {
+		g.tables = pick(g.rng, []string{"legacy", "nft"})
+	}
+	g.short = chance(g.rng, 15)
+	for i := range 3 + g.rng.IntN(3) {
+		g.talks = append(g.talks, g.newTalk(i))
+	}
+	out := &Case{Name: fmt.Sprintf("talks-%d", seed), Seed: seed, Hook: hook, Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10)}
+	if seed%7 == 0 {
+		out.Tier = "generic"
+	}
+	out.Steps = append(out.Steps, Step{Commands: append(common(), g.setup()...)})
+	for range 5 { // handshakes, and the mark
+		out.Steps = append(out.Steps, Step{Packets: g.turn(0)}, Step{Packets: g.turn(1)})
+	}
+	out.Steps = append(out.Steps, Step{Commands: []string{"sleep 50ms"}})
+	for range 4 + g.rng.IntN(5) {
+		g.wild = true
+		s := Step{Packets: g.turn(0)}
+		if chance(g.rng, 60) {
+			s.Commands, s.Immediate = g.change()
+			s.Frozen = s.Immediate && chance(g.rng, 15)
+		}
+		out.Steps = append(out.Steps, s, Step{Packets: g.turn(1)})
+	}
+	return out
+}
+
+type talkGen struct {
+	rng     *rand.Rand
+	tables string // the kind of iptables that speaks, "legacy" or "nft"; "": nft itself
+	short  bool   // timeouts that pass during the case
+	wild   bool   // accidents happen
+	talks  []*talking
+	undo   [][]string // what changes of the configuration have to be taken back
+}
+
+// talking is a conversation under way.
+type talking struct {
+	talk
+	udp, v6 bool
+	nat     string    // "", "masquerade", "snat", "dnat", "both" or "netmap"
+	next    [2]uint32 // sequence number of what the client and the server say next
+	got     [2]uint32 // how much of it the other has acknowledged
+	state   int
+	ended   [2]bool // a side has sent its FIN
+	last    [2][]byte
+}
+
+const (
+	talkNew = iota
+	talkCalled
+	talkAnswered
+	talkOpen
+	talkOver // reset
+)
+
+// Where talks of index i have their ends. The client is a host behind p0; the server behind p1, known by another name where its address is mapped.
+func (g *talkGen) newTalk(i int) *talking {
+	t := &talking{udp: chance(g.rng, 30), v6: chance(g.rng, 35)}
+	t.nat = pick(g.rng, []string{"", "masquerade", "masquerade", "snat", "dnat", "dnat", "both", "both", "netmap"})
+	t.port, t.dport = uint16(1000+i), 80
+	name := func(four, six string) string {
+		if t.v6 {
+			return fmt.Sprintf(six, i+1)
+		}
+		return fmt.Sprintf(four, i+1)
+	}
+	t.client, t.server = name("10.3.0.%d", "2001:db8:3::%d"), name("10.1.2.%d", "2001:db8:1::%d")
+	t.hairpin = (t.nat == "both" || t.nat == "") && chance(g.rng, 15)
+	if t.hairpin {
+		t.server = name("10.3.9.%d", "2001:db8:3::9:%d")
+	}
+	if t.nat == "dnat" || t.nat == "both" {
+		t.real, t.realPort = t.server, 80
+		t.server, t.dport = name("10.9.0.%d", "2001:db8:9::%d"), 8080
+		if chance(g.rng, 50) {
+			t.server, t.dport = t.own(0), uint16(8080+i)
+		}
+	}
+	switch t.nat {
+	case "masquerade":
+		t.seen = t.own(1)
+	case "snat", "both":
+		t.seen = name("10.0.77.%d", "fd00::2:0:0:77:%d")
+	case "netmap":
+		if t.seen = name("10.77.0.%d", ""); t.v6 {
+			t.nat, t.seen = "snat", name("", "fd00::2:0:0:77:%d")
+		}
+	}
+	t.next = [2]uint32{100, 500}
+	if chance(g.rng, 10) {
+		t.next[0] = 0xffffff80 // wraps
+	}
+	t.got = t.next
+	return t
+}
+
+// own is the router's address at a port.
+func (t *talking) own(port int) string {
+	if t.v6 {
+		return addr6(port, 0, 1).String()
+	}
+	return fmt.Sprintf("10.0.%d.1", port)
+}
+
+func (t *talking) proto() string {
+	if t.udp {
+		return "udp"
+	}
+	return "tcp"
+}
+
+// setup is what the router is told at first.
+func (g *talkGen) setup() (out []string) {
+	out = append(out, "sysctl net.ipv4.conf.all.send_redirects=0", "sysctl net.ipv4.conf.p0.send_redirects=0")
+	if g.short {
+		out = append(out, "sysctl net.netfilter.nf_conntrack_tcp_timeout_established=8", "sysctl net.netfilter.nf_conntrack_udp_timeout_stream=8", "sysctl net.netfilter.nf_conntrack_udp_timeout=8")
+	}
+	for _, s := range []string{"tcp_loose=0", "tcp_be_liberal=1", "acct=1", "checksum=0"} {
+		if chance(g.rng, 8) {
+			out = append(out, "sysctl net.netfilter.nf_conntrack_"+s)
+		}
+	}
+	return append(append(out, g.translation()...), g.filters()...)
+}
+
+// translation loads what translates the conversations, and tracks them at least.
+func (g *talkGen) translation() []string {
+	if g.tables == "" {
+		pre, post := map[bool][]string{}, map[bool][]string{}
+		for _, t := range g.talks {
+			ip := map[bool]string{false: "ip", true: "ip6"}[t.v6]
+			at := func(addr string, port uint16) string {
+				if t.v6 {
+					return fmt.Sprintf("[%s]:%d", addr, port)
+				}
+				return fmt.Sprintf("%s:%d", addr, port)
+			}
+			if t.real != "" {
+				pre[t.v6] = append(pre[t.v6], fmt.Sprintf("%s daddr %s %s dport %d counter dnat to %s", ip, t.server, t.proto(), t.dport, at(t.real, t.realPort)))
+			}
+			switch t.nat {
+			case "masquerade":
+				post[t.v6] = append(post[t.v6], fmt.Sprintf("%s saddr %s oifname p1 counter masquerade", ip, t.client))
+			case "snat", "both":
+				post[t.v6] = append(post[t.v6], fmt.Sprintf("%s saddr %s counter snat to %s", ip, t.client, t.seen))
+			case "netmap":
+				post[t.v6] = append(post[t.v6], fmt.Sprintf("%s saddr %s counter snat prefix to ip saddr map { 10.3.0.0/24 : 10.77.0.0/24 }", ip, t.client))
+			}
+		}
+		var out []string
+		for _, v6 := range []bool{false, true} {
+			out = append(out, natTable(map[bool]string{false: "ip", true: "ip6"}[v6], strings.Join(append(pre[v6], "counter"), "; "), strings.Join(append(post[v6], "counter"), "; ")))
+		}
+		return out
+	}
+	var out []string
+	for _, v6 := range []bool{false, true} {
+		lines := []string{":PREROUTING ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]; :shared - [0:0]", "-A POSTROUTING -j shared"}
+		for _, t := range g.talks {
+			if t.v6 != v6 {
+				continue
+			}
+			if t.real != "" {
+				to := fmt.Sprintf("%s:%d", t.real, t.realPort)
+				if v6 {
+					to = fmt.Sprintf("[%s]:%d", t.real, t.realPort)
+				}
+				lines = append(lines, fmt.Sprintf("-A PREROUTING -d %s -p %s -m %[2]s --dport %d -j DNAT --to-destination %s", t.server, t.proto(), t.dport, to))
+			}
+			switch t.nat {
+			case "masquerade":
+				lines = append(lines, fmt.Sprintf("-A shared -s %s -o p1 -j MASQUERADE", t.client))
+			case "snat", "both":
+				lines = append(lines, fmt.Sprintf("-A shared -s %s -j SNAT --to-source %s", t.client, t.seen))
+			case "netmap":
+				lines = append(lines, fmt.Sprintf("-A shared -s %s -j NETMAP --to 10.77.0.0/24", t.client))
+			}
+		}
+		out = append(out, restore(g.tool(v6), "nat", lines[0], lines[1:]...))
+	}
+	return out
+}
+
+// asked are rules that ask for connections or write what they remember; a verdict, if it stands behind them, follows.
+var asked4nft = []string{
+	"ct state established,related", "ct state established", "ct state new", "ct status snat", "ct status dnat", "ct status assured", "ct direction reply", "ct direction original", "ct mark 5", "ct mark 0",
+	"tcp flags & (fin | rst) != 0", "tcp flags syn", "meta l4proto udp", "meta length > 600", "ct state new ct mark set 5", "meta mark set ct mark", "meta mark 5", "ct state untracked", "ct state { established, new }",
+	"ct state vmap { established : accept, invalid : continue }", "tcp dport 80", "tcp sport 80", "iifname p0", "oifname p1",
+}
+
+var asked4tables = []string{
+	"-m conntrack --ctstate ESTABLISHED,RELATED", "-m state --state ESTABLISHED", "-m conntrack --ctstate NEW", "-m conntrack --ctstate SNAT", "-m conntrack --ctstate DNAT", "-m conntrack ! --ctstate DNAT", "-m conntrack --ctdir REPLY", "-m connmark --mark 5",
+	"-p tcp -m tcp --tcp-flags FIN,RST FIN", "-p udp", "-p tcp -m tcp --dport 80", "-p tcp -m tcp --sport 80", "-i p0", "-m conntrack --ctstatus ASSURED", "-m mark --mark 5", "-m conntrack --ctstate UNTRACKED", "-p tcp -m conntrack --ctproto 6",
+}
+
+// filters loads chains of a filter that asks for connections.
+func (g *talkGen) filters() (out []string) {
+	if !chance(g.rng, 80) {
+		return nil
+	}
+	if g.tables != "" {
+		for _, v6 := range []bool{false, true} {
+			tool := g.tool(v6)
+			if chance(g.rng, 30) {
+				lines := []string{":PREROUTING ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]", "-A PREROUTING -m conntrack --ctstate NEW -j CONNMARK --set-mark 5"}
+				if v6 {
+					lines = append(lines, "-A POSTROUTING -d ff00::/8 -m comment --comment "+unasked+" -j ACCEPT")
+				}
+				if chance(g.rng, 50) {
+					lines = append(lines, "-A PREROUTING -j CONNMARK --restore-mark")
+				}
+				out = append(out, restore(tool, "mangle", lines[0], lines[1:]...))
+			}
+			if chance(g.rng, 10) {
+				out = append(out, restore(tool, "raw", ":PREROUTING ACCEPT [0:0]", fmt.Sprintf("-A PREROUTING -p %s -m %[1]s --dport 80 -j CT --notrack", pick(g.rng, []string{"tcp", "udp"}))))
+			}
+			var rules []string
+			for range 2 + g.rng.IntN(6) {
+				rules = append(rules, pick(g.rng, asked4tables)+pick(g.rng, []string{"", "", " -j ACCEPT"}))
+			}
+			policy := "ACCEPT"
+			if chance(g.rng, 40) {
+				rules, policy = append(rules, "-m conntrack --ctstate INVALID -j DROP", "-j ACCEPT"), "DROP"
+			}
+			out = append(out, forwardChain(tool, policy, rules...))
+		}
+		return out
+	}
+	chain := func(hook, priority string) string {
+		rules := []string{fmt.Sprintf("ip6 daddr ff00::/8 counter accept comment %q", unasked)}
+		for range 1 + g.rng.IntN(6) {
+			rule := pick(g.rng, asked4nft)
+			if !strings.Contains(rule, "vmap") {
+				rule += " counter" + pick(g.rng, []string{"", "", " accept"})
+			}
+			rules = append(rules, rule)
+		}
+		if chance(g.rng, 40) {
+			rules = append(rules, "ct state invalid counter drop")
+		}
+		return fmt.Sprintf("chain %s { type filter hook %[1]s priority %s; %s; }; ", hook, priority, strings.Join(append(rules, "counter"), "; "))
+	}
+	var chains string
+	if chance(g.rng, 30) {
+		chains += chain("prerouting", "mangle")
+	}
+	chains += chain("forward", "filter")
+	if chance(g.rng, 30) {
+		chains += chain("postrouting", "mangle")
+	}
+	if chance(g.rng, 8) {
+		chains += fmt.Sprintf("chain raw { type filter hook prerouting priority raw; %s dport 80 notrack; }; ", pick(g.rng, []string{"tcp", "udp"}))
+	}
+	return []string{"nft table inet f { " + chains + "}"}
+}
+
+// change is something that happens to the router meanwhile, and whether packets follow at once.
+func (g *talkGen) change() (do []string, atOnce bool) {
+	if len(g.undo) > 0 && chance(g.rng, 40) {
+		do, g.undo = g.undo[len(g.undo)-1], g.undo[:len(g.undo)-1]
+		return do, chance(g.rng, 50)
+	}
+	t := pick(g.rng, g.talks)
+	net, gw := "10.1.0.0/16", "10.0.1.1%d"
+	ip := "ip"
+	if t.v6 {
+		net, gw, ip = "2001:db8:1::/48", "fd00::2:0:0:0:1%d", "ip6"
+	}
+	then := func(back ...string) { g.undo = append(g.undo, back) }
+	switch g.rng.IntN(11) {
+	case 0:
+		then(fmt.Sprintf("ip route replace %s via "+gw, net, 0))
+		return []string{fmt.Sprintf("ip route replace %s via "+gw, net, 1)}, true
+	case 1:
+		then(fmt.Sprintf("ip route replace %s via "+gw, net, 0))
+		return []string{fmt.Sprintf("ip route replace %s via %s", net, strings.Replace(strings.Replace(fmt.Sprintf(gw, 0), "10.0.1", "10.0.2", 1), "fd00::2", "fd00::3", 1))}, true
+	case 2:
+		then(fmt.Sprintf("ip route replace %s via "+gw, net, 0))
+		return []string{fmt.Sprintf("ip route replace %s via "+gw+" mtu lock 1300", net, 0)}, true
+	case 3:
+		s := pick(g.rng, []string{"tcp_be_liberal=%d", "acct=%d", "checksum=%d", "tcp_loose=%d"})
+		n := g.rng.IntN(2)
+		return []string{"sysctl net.netfilter.nf_conntrack_" + fmt.Sprintf(s, n)}, chance(g.rng, 50)
+	case 4:
+		then(g.translation()...)
+		if g.tables == "" {
+			return []string{"nft delete table " + ip + " gw"}, true
+		}
+		return []string{g.tool(t.v6) + " -t nat -F", g.tool(t.v6) + " -t nat -X"}, true
+	case 5, 6:
+		if g.tables == "" {
+			then("nft delete table " + ip + " late")
+			return []string{fmt.Sprintf("nft table %s late { chain f { type filter hook forward priority 5; %s saddr %s counter drop; }; }", ip, ip, t.client)}, true
+		}
+		then(g.tool(t.v6) + " -D FORWARD 1")
+		return []string{fmt.Sprintf("%s -I FORWARD 1 -s %s -j DROP", g.tool(t.v6), t.client)}, true
+	case 7:
+		if g.short {
+			return []string{"sleep 13s"}, false
+		}
+		return []string{"sleep 1100ms"}, false
+	case 8:
+		then("ip rule del pref 50", "ip -6 rule del pref 50")
+		return []string{"ip rule add pref 50 iif p0 lookup main", "ip -6 rule add pref 50 iif p0 lookup main"}, true
+	case 9:
+		own := t.own(1)
+		bits := map[bool]string{false: "/24", true: "/64 nodad"}[t.v6]
+		return []string{"ip address del " + own + strings.TrimSuffix(bits, " nodad") + " dev p1", "ip address add " + own + bits + " dev p1", fmt.Sprintf("ip route replace %s via "+gw, net, 0)}, false
+	}
+	return []string{"sysctl net.ipv4.conf.p1.forwarding=" + pick(g.rng, []string{"0", "1", "1"})}, false
+}
+
+func (g *talkGen) tool(v6 bool) string {
+	return map[bool]string{false: "iptables-", true: "ip6tables-"}[v6] + g.tables
+}
+
+// turn is what one side of all conversations says, one after the other.
+func (g *talkGen) turn(side int) (out []Packet) {
+	for _, t := range g.talks {
+		if t.udp {
+			out = append(out, g.datagrams(t, side)...)
+		} else {
+			out = append(out, g.segments(t, side)...)
+		}
+	}
+	return out
+}
+
+// how is the way of a frame into the router.
+func (g *talkGen) how(port int, frame []byte) Packet {
+	p := Packet{Port: port, How: WireFrame, Frame: frame}
+	if chance(g.rng, 15) || len(frame) > lab.MaxWireFrame {
+		p.How = SKB
+	}
+	return p
+}
+
+func (g *talkGen) datagrams(t *talking, side int) (out []Packet) {
+	if side == 1 && t.state == talkNew {
+		return nil
+	}
+	t.state = talkOpen
+	port, f := t.flow(side == 1)
+	for range 1 + g.rng.IntN(8) {
+		frame := f.UDP(strings.Repeat("d", pick(g.rng, []int{0, 1, 3, 18, 400, 1400})))
+		if g.wild {
+			frame = g.accident(t, frame)
+		}
+		t.last[side] = frame
+		out = append(out, g.how(port, frame))
+	}
+	if g.wild && chance(g.rng, 15) {
+		out = append(out, g.complains(t, side)...)
+	}
+	return out
+}
+
+// accident is what may happen to a packet on its way without that the sides come out of step.
+func (g *talkGen) accident(t *talking, frame []byte) []byte {
+	switch g.rng.IntN(25) {
+	case 0:
+		return lab.Edited(frame, lab.TTL(pick(g.rng, []byte{1, 2, 255})))
+	case 1:
+		if t.udp && !t.v6 {
+			return lab.Edited(frame, lab.L4(6, 0, 0))
+		}
+	case 2:
+		if t.udp {
+			return lab.Edited(frame, lab.BadTransportChecksum())
+		}
+	case 3:
+		if !t.v6 {
+			return lab.Edited(frame, lab.L3(1, 0xb8), lab.FixIPChecksum())
+		}
+	case 4:
+		if !t.v6 {
+			return lab.Edited(frame, lab.FragmentField(2, 0)) // does not let itself be fragmented
+		}
+	}
+	return frame
+}
+
+// complains is an ICMP error of a router behind one side, about what came to it last.
+func (g *talkGen) complains(t *talking, side int) []Packet {
+	port, f := t.flow(side == 1)
+	back := f
+	back.Src, back.Dst, back.SrcPort, back.DstPort = f.Dst, f.Src, f.DstPort, f.SrcPort
+	var about []byte
+	if t.udp {
+		about = back.UDP("quoted")
+	} else {
+		about = back.TCP("PA", t.next[1-side], "quoted")
+	}
+	ip := about[14:]
+	if t.v6 {
+		f.Src = addr6(port, 0, 0x11)
+		kind := pick(g.rng, []layers.ICMPv6TypeCode{layers.CreateICMPv6TypeCode(1, 4), layers.CreateICMPv6TypeCode(2, 0), layers.CreateICMPv6TypeCode(3, 0)})
+		return []Packet{{Port: port, How: WireFrame, Frame: f.Carry(&layers.ICMPv6{TypeCode: kind}, gopacket.Payload(append([]byte{0, 0, 5, 0x14}, ip...)))}}
+	}
+	kind := pick(g.rng, []layers.ICMPv4TypeCode{layers.CreateICMPv4TypeCode(3, 3), layers.CreateICMPv4TypeCode(3, 4), layers.CreateICMPv4TypeCode(11, 0)})
+	return []Packet{{Port: port, How: WireFrame, Frame: f.Carry(&layers.ICMPv4{TypeCode: kind, Seq: 1300}, gopacket.Payload(ip))}}
+}
+
+// segments is what a side of a TCP connection says: what moves it on, or data, or an acknowledgement.
+func (g *talkGen) segments(t *talking, side int) (out []Packet) {
+	port, _ := t.flow(side == 1)
+	send := func(flags string, payload string, advance uint32, edits ...lab.Edit) {
+		seq := t.next[side]
+		frame := t.says(side == 1, flags, seq, t.next[1-side], payload, edits...)[0].Frame
+		if g.wild && len(payload) > 0 && len(edits) == 0 {
+			frame = g.accident(t, frame)
+		}
+		out = append(out, g.how(port, frame))
+		t.next[side] += advance
+		if strings.Contains(flags, "A") {
+			t.got[1-side] = t.next[1-side]
+		}
+	}
+	switch {
+	case t.state == talkNew && side == 0:
+		out = append(out, g.how(port, t.says(false, "S", t.next[0], 0, "")[0].Frame))
+		t.next[0]++
+		t.state = talkCalled
+		return out
+	case t.state == talkCalled && side == 1:
+		send("SA", "", 1)
+		t.state = talkAnswered
+		return out
+	case t.state == talkAnswered && side == 0:
+		send("A", "", 0)
+		t.state = talkOpen
+	case t.state != talkOpen:
+		return nil
+	}
+	if t.ended[side] {
+		send("A", "", 0)
+		if t.ended[0] && t.ended[1] && chance(g.rng, 50) {
+			t.again(g)
+		}
+		return out
+	}
+	for range 1 + g.rng.IntN(10) {
+		size := pick(g.rng, []int{0, 1, 3, 511, 1400})
+		if t.next[side]-t.got[side] > 40_000 {
+			size = 0
+		}
+		send("PA", strings.Repeat("t", size), uint32(size))
+	}
+	if !g.wild {
+		return out
+	}
+	switch g.rng.IntN(14) {
+	case 0: // keep-alive
+		t.next[side]--
+		send("A", "", 1)
+	case 1: // again
+		t.next[side]--
+		send("PA", "t", 1)
+	case 2:
+		send("PA", "bad", 0, lab.BadTransportChecksum())
+	case 3, 4:
+		send("FA", "", 1)
+		t.ended[side] = true
+	case 5:
+		send(pick(g.rng, []string{"R", "RA"}), "", 0)
+		t.state = talkOver
+	case 6:
+		out = append(out, g.complains(t, side)...)
+	case 7:
+		if t.next[side]-t.got[side] < 40_000 {
+			frame := t.says(side == 1, "PA", t.next[side], t.next[1-side], strings.Repeat("f", 1200))[0].Frame
+			for _, part := range lab.Fragments(frame, 600) {
+				out = append(out, Packet{Port: port, How: SKB, Frame: part})
+			}
+			t.next[side] += 1200
+		}
+	case 8: // a call of a connection that there is
+		out = append(out, g.how(port, t.says(side == 1, "S", t.next[side]+70_000, 0, "")[0].Frame))
+	}
+	return out
+}
+
+// again: both sides have ended, and the client calls from the same port once more.
+func (t *talking) again(g *talkGen) {
+	t.state, t.ended = talkNew, [2]bool{}
+	t.next = [2]uint32{t.next[0] + 100_000, t.next[1] + 300_000}
+	t.got = t.next
+}
+
+// translates says whether something in a case translates addresses.
+func (c *Case) translates() bool {
+	return slices.ContainsFunc(c.Steps, func(s Step) bool {
+		return slices.ContainsFunc(s.Commands, func(cmd string) bool {
+			return strings.Contains(cmd, "type nat") || strings.Contains(cmd, "-t nat") || strings.Contains(cmd, "*nat")
+		})
+	})
+}
