@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+/\S+|TestGenerated|TestOnto|TestRoutedStreams|TestPeers)`)
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+/\S+|TestGenerated|TestConversations|TestOnto|TestRoutedStreams|TestPeers)`)
 
 // aTest says whether a name is one of a whole test, not of a case.
 func aTest(name string) bool { return strings.HasPrefix(name, "Test") && !strings.Contains(name, "/") }
@@ -37,7 +37,8 @@ var first = []struct{ prefix, hooks, cases, tier string }{
 	{"bpf/node/shown", "xdp,tc", "^bridge_shown.*", ""},
 	{"bpf/node/onto", "tc", "^bridge_(routes|shown_to_the_router).*$", ""},
 	{"bpf/node/peer", "tc", "^bridge_(routes|entries).*$", ""},
-	{"bpf/node/conntrack", "tc", "^(conntrack_.*|bridge_shown_connection.*)$", ""},
+	{"bpf/node/conntrack", "tc", "^(conntrack_.*|nat_(masquerade|udp)|bridge_shown_connection.*)$", ""},
+	{"bpf/node/nat", "xdp,tc", "^nat_.*$", ""},
 	{"bpf/node/rpf", "xdp", "^(plain|rp-filter.*|local-source|broadcast-source|rule.*|change_rp.*)$", ""},
 	{"bpf/node/route_cache", "xdp", "^(plain|change_route|change_rp.*|neighbour.*|at_once|tos-route|mtu.*|change_egress-mac|change_mtu|rule[46]-ports|nexthop-objects|streams|frozen|frozen-nexthops)$", ""},
 	{"bpf/node/guard", "xdp", "^(plain|at_once|frozen.*|watchdog|change_rule|change_nft.*|change_address)$", ""},
@@ -71,6 +72,9 @@ type stage struct {
 // withStreams are files whose code is met with hosts behind veths, which only whole tests have.
 var withStreams = regexp.MustCompile(`^bpf/node/(onto|peer|neighbour)`)
 
+// withTalks are files whose code only connections meet.
+var withTalks = regexp.MustCompile(`^bpf/node/(conntrack|nat|rewrite)`)
+
 func stages(file string, whole bool) []stage {
 	var out []stage
 	for _, f := range first {
@@ -79,6 +83,9 @@ func stages(file string, whole bool) []stage {
 				stage{"plain", []string{"-test.run", "^TestHand$/^plain$", "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"likely", []string{"-test.run", "^TestHand$/" + f.cases, "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"generated", []string{"-test.run", "^TestGenerated$", "-tier", f.tier}})
+			if withTalks.MatchString(file) {
+				out = append(out, stage{"conversations", []string{"-test.run", "^TestConversations$", "-talks", "16"}})
+			}
 			if withStreams.MatchString(file) {
 				out = append(out, stage{"streams", []string{"-test.run", "^(TestOnto|TestRoutedStreams|TestPeers)$"}})
 			}

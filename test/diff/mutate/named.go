@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -49,17 +50,33 @@ var named = []struct{ what, file, line, with string }{
 	{"group addresses forwarded by entries", "bpf/node/bridge.h", `if \(eth->dst\[0\] & 1\)`, `if (0)`},
 	{"groups as senders forwarded", "bpf/node/bridge.h", `if \(\(src & 1\) \|\| !src\)`, `if (0)`},
 	{"a promiscuous bridge gets nothing", "bpf/node/bridge.h", `if \(BRIDGE4\(BRIDGE8\(br, br_dev\), dev_flags\) & IFF_PROMISC\)`, `if (0)`},
-	{"a port's mtu ignored", "bpf/node/bridge.h", `if \(!is_gso\(p\) && p->len`, `if (0 && p->len`},
+	{"a port's mtu ignored", "bpf/node/shown.h", `!is_gso\(p\) && p->len \+ more > mtu`, `0 && p->len + more > mtu`},
 	{"br_netfilter's check of the header left out", "bpf/node/bridge.h", `if \(r != NEXT\)$`, `if (0)`},
 	{"br_netfilter's mtu left out", "bpf/node/bridge.h", `return len > mtu \? -SHUNT_R_MTU : \(int\)len;`, `return (int)len;`},
 	{"padding of bridged packets not cut", "bpf/node/bridge.h", `if \(r == NEXT && p->l3_len\)`, `if (0)`},
-	{"a bridge's own switch of br_netfilter ignored", "bpf/node/bridge.h", `return options \? SHUNT_R_BRIDGE_OPTION : NEXT;`, `return NEXT;`},
+	{"a bridge's own switch of br_netfilter ignored", "bpf/node/bridge.h", `if \(how == SHUNT_CALLED_NONE && options\)`, `if (0)`},
 	{"bridged packets are not shown to rules", "bpf/node/shown.h", `return \(cfg.shown4 \|\| cfg.shown6\) && p->shown;`, `return 0;`},
 	{"fragments shown to rules", "bpf/node/shown.h", `ip->frag & IP4_FRAG_MASK`, `0`},
 	{"a bridge takes one off the TTL that rules see", "bpf/node/shown.h", `w->value\[SHUNT_V_TTL\]\+\+;`, `;`},
 	{"rules behind the route ask for the port", "bpf/node/pipeline.h", `bridged\(p\) \? p->in->ifindex : p->out`, `p->out`},
 	{"connections that begin or end are fast", "bpf/node/conntrack.h", `if \(ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED`, `if (0 && ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED`},
-	{"translated connections are fast", "bpf/node/conntrack.h", `if \(status & \(IPS_SRC_NAT \| IPS_DST_NAT\)\)`, `if (0)`},
+	{"connections are fast without the mark", "bpf/node/conntrack.h", `marked = unwatched\(p, ct\);`, `marked = CT_MARKED;`},
+	{"what Linux thinks unacknowledged stays so", "bpf/node/conntrack.h", `!\(\(one \| other\) & IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED\)`, `1`},
+	{"a FIN is fast", "bpf/node/conntrack.h", `\(TCP_FIN \| TCP_SYN \| TCP_RST \| TCP_ACK\)`, `(TCP_SYN | TCP_RST | TCP_ACK)`},
+	{"an RST is fast", "bpf/node/conntrack.h", `\(TCP_FIN \| TCP_SYN \| TCP_RST \| TCP_ACK\)`, `(TCP_FIN | TCP_SYN | TCP_ACK)`},
+	{"packets behind an end are fast", "bpf/node/conntrack.h", ` \|\| ct->proto.tcp.last_index != TCP_ACK_SET`, ``},
+	{"timeouts are not extended", "bpf/node/conntrack.h", `bpf_ct_change_timeout\(ct, ms\);`, `;`},
+	{"timeouts of the other protocol", "bpf/node/conntrack.h", `p->l4_proto == PROTO_TCP \? cfg.ct_established : cfg.ct_stream`, `p->l4_proto == PROTO_TCP ? cfg.ct_stream : cfg.ct_established`},
+	{"datagrams are fast before they are assured", "bpf/node/conntrack.h", `\(status & \(IPS_SETTLED \| IPS_SPECIAL\)\) != IPS_SETTLED`, `0`},
+	{"what hangs on a connection is ignored", "bpf/node/conntrack.h", `if \(status & \(IPS_SEQ_ADJUST \| IPS_HELPER\) \|\| extended\(ct\)\)`, `if (0)`},
+	{"checksums of connections are not looked at", "bpf/node/conntrack.h", `if \(\(peek\(cfg.ct_checksum, 4\) & 0xff\) && must_sum`, `if (0 && must_sum`},
+	{"translated as the other side is", "bpf/node/nat.h", `if \(p->ct_dir\)`, `if (!p->ct_dir)`},
+	{"a masqueraded connection leaves by any device", "bpf/node/nat.h", `\(t->only && t->only != p->out\)`, `0`},
+	{"rules see the old destination port", "bpf/node/nat.h", `w->value\[SHUNT_V_DPORT\] = bpf_ntohs\(t->dport\);`, `;`},
+	{"routes are looked up for the old destination", "bpf/node/nat.h", `p->dst = t->dst\[0\];`, `;`},
+	{"a checksum of none becomes one", "bpf/node/nat.h", `if \(t->udp && !sum\)`, `if (0)`},
+	{"a source port is not translated", "bpf/node/nat.h", `port\[0\] = t->sport;`, `;`},
+	{"the transport's checksum forgets the addresses", "bpf/node/nat.h", `recheck\(sum, t->addrs \+ t->ports\)`, `recheck(sum, t->ports)`},
 	{"blocked ports routed to", "bpf/node/onto.h", `!port_plain\(to, BRIDGE8\(to, port_flags\)\) \|\| `, ``},
 	{"a promiscuous bridge routed past", "bpf/node/onto.h", `\(IFF_UP \| IFF_PROMISC\)\) != IFF_UP`, `IFF_UP) != IFF_UP`},
 	{"listeners on a bridge routed past", "bpf/node/onto.h", `if \(BRIDGE8\(dev, dev_taps\) != BRIDGE\(dev, dev_taps\)\)`, `if (0)`},
@@ -88,6 +105,7 @@ func namedMutants() ([]mutant, error) {
 		list = slices.Concat(named, namedVLAN)
 	}
 	var out []mutant
+	var errs []error
 	for _, n := range list {
 		text, err := os.ReadFile(n.file)
 		if err != nil {
@@ -101,8 +119,8 @@ func namedMutants() ([]mutant, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("%q: no line of %s matches %s any more", n.what, n.file, n.line)
+			errs = append(errs, fmt.Errorf("%q: no line of %s matches %s any more", n.what, n.file, n.line))
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
