@@ -45,7 +45,7 @@ func runConversations(b *suite.Bench) error {
 		name   string
 		n      int
 		killed bool
-	}{{caseLinuxAlone, n / 10, false}, {caseLeftAlone, n / 10, false}, {caseKilled, n, true}} {
+	}{{caseLinuxAlone, n / 10, false}, {caseLeftAlone, n / 2, false}, {caseKilled, n, true}} {
 		if err := b.Part(c.name, func() error { return measureConversations(b, c.name, c.n, c.name != caseLinuxAlone, c.killed) }); err != nil {
 			return err
 		}
@@ -74,26 +74,31 @@ func measureConversations(b *suite.Bench, name string, n int, accelerated, kille
 	if err != nil {
 		return err
 	}
-	busy := cpuTime(d)
-	start := time.Now()
-	var asked, broken atomic.Int64
-	var first atomic.Pointer[error]
-	var wg sync.WaitGroup
-	for i := range talkers {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(i), 1))
-			for k := asked.Add(1); k <= int64(n); k = asked.Add(1) {
-				rounds := 3
-				if k%10 == 0 {
-					rounds = 40
+	talk := func(n int, wg *sync.WaitGroup) (broken *atomic.Int64, first *atomic.Pointer[error]) {
+		var asked atomic.Int64
+		broken, first = new(atomic.Int64), new(atomic.Pointer[error])
+		for i := range talkers {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(i), 1))
+				for k := asked.Add(1); k <= int64(n); k = asked.Add(1) {
+					rounds := 3
+					if k%10 == 0 {
+						rounds = 40
+					}
+					if err := ways[k%int64(len(ways))].converse(random, rounds); err != nil {
+						broken.Add(1)
+						first.CompareAndSwap(nil, &err)
+					}
 				}
-				if err := ways[k%int64(len(ways))].converse(random, rounds); err != nil {
-					broken.Add(1)
-					first.CompareAndSwap(nil, &err)
-				}
-			}
-		})
+			})
+		}
+		return broken, first
 	}
+	var wg sync.WaitGroup
+	talk(n/20, &wg) // the first connections make the daemon look for what it needs
+	wg.Wait()
+	busy, start := cpuTime(d), time.Now()
+	broken, first := talk(n, &wg)
 	kills, err := killUntil(d, killed, &wg)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@
 package control
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +23,7 @@ import (
 type marker struct {
 	netns string // path of the namespace, "" for the process's own
 	told  *datapath.Unmarked
-	conn  *netlink.Conn // opened with the first mark: to open it may load a module
+	sock  int // opened with the first mark, since to open it may load a module; -1 before
 	log   *slog.Logger
 	done  chan struct{}
 }
@@ -31,7 +33,7 @@ func newMarker(d *datapath.Datapath, netns string, log *slog.Logger) (*marker, e
 	if err != nil {
 		return nil, err
 	}
-	m := &marker{netns: netns, told: told, log: log, done: make(chan struct{})}
+	m := &marker{netns: netns, told: told, sock: -1, log: log, done: make(chan struct{})}
 	go m.run()
 	return m, nil
 }
@@ -43,28 +45,89 @@ func (m *marker) close() {
 
 func (m *marker) run() {
 	defer close(m.done)
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
-	if m.netns != "" {
-		if err := enter(m.netns); err != nil {
-			m.log.Error("TCP connections that Linux tracks stay with it", "err", err)
-			return
-		}
-	}
 	defer func() {
-		if m.conn != nil {
-			m.conn.Close()
+		if m.sock >= 0 {
+			unix.Close(m.sock)
 		}
 	}()
-	for {
-		c, err := m.told.Next()
+	for refused := false; ; {
+		all, err := m.told.Next()
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
 		if err == nil {
-			err = m.mark(c)
+			err = m.mark(all)
 		}
-		if err != nil && !errors.Is(err, unix.ENOENT) { // it may be gone by now
-			m.log.Debug("marking a TCP connection", "connection", c, "err", err)
+		if err != nil {
+			level := slog.LevelDebug
+			if !refused {
+				level = slog.LevelWarn
+			}
+			refused = true
+			m.log.Log(context.Background(), level, "TCP connections that Linux tracks stay with it (conntrack-window)", "connections", len(all), "err", err)
+		}
+	}
+}
+
+// open makes a socket in the namespace.
+func (m *marker) open() (sock int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
+		if m.netns != "" {
+			if err = enter(m.netns); err != nil {
+				return
+			}
+		}
+		if sock, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err != nil {
+			err = fmt.Errorf("opening a netlink socket for connections: %w", err)
+		}
+	}()
+	<-done
+	return sock, err
+}
+
+// mark marks some connections. Linux has done it when the messages are sent, and answers only what it did not do; connections may be gone by now.
+func (m *marker) mark(all []datapath.Connection) (err error) {
+	if m.sock < 0 {
+		if m.sock, err = m.open(); err != nil {
+			m.sock = -1
+			return err
+		}
+	}
+	var messages []byte
+	for _, c := range all {
+		message, err := marking(c)
+		if err != nil {
+			return err
+		}
+		messages = append(messages, message...)
+	}
+	if err := unix.Sendto(m.sock, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("sending to connection tracking: %w", err)
+	}
+	return m.answers()
+}
+
+// answers empties the socket, and returns an error that Linux named.
+func (m *marker) answers() (err error) {
+	b := make([]byte, 8192)
+	for {
+		n, _, recvErr := unix.Recvfrom(m.sock, b, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(recvErr, unix.EAGAIN):
+			return err
+		case errors.Is(recvErr, unix.ENOBUFS): // more answers than there is room for
+			continue
+		case recvErr != nil:
+			return fmt.Errorf("receiving from connection tracking: %w", recvErr)
+		}
+		if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(b[4:]) != unix.NLMSG_ERROR {
+			continue
+		}
+		if code := unix.Errno(-int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:]))); code != unix.ENOENT {
+			err = fmt.Errorf("connection tracking says: %w", code)
 		}
 	}
 }
@@ -96,10 +159,10 @@ const (
 	ctTCPDataUnacknowledged = 0x10
 )
 
-// mark sets the flag on both sides of a connection, and clears the one that something is unacknowledged, which would stay for ever since Linux
+// marking is a message that sets the flag on both sides of a connection, and clears the one that something is unacknowledged, which would stay for ever since Linux
 // takes no notice of acknowledgements beyond the windows that it knows. Without NLM_F_CREATE nothing is made of one that is not there; either direction's addresses
 // find it.
-func (m *marker) mark(c datapath.Connection) error {
+func marking(c datapath.Connection) ([]byte, error) {
 	family, src, dst := byte(unix.AF_INET), uint16(ctIPv4Src), uint16(ctIPv4Dst)
 	if c.Src.Addr().Is6() {
 		family, src, dst = unix.AF_INET6, ctIPv6Src, ctIPv6Dst
@@ -130,18 +193,15 @@ func (m *marker) mark(c datapath.Connection) error {
 		})
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if m.conn == nil {
-		if m.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil); err != nil {
-			return fmt.Errorf("opening a netlink socket for connections: %w", err)
-		}
+	message := netlink.Message{Header: netlink.Header{Type: ctNew, Flags: netlink.Request}, Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, body...)}
+	message.Header.Length = uint32(unix.SizeofNlMsghdr + len(message.Data))
+	b, err := message.MarshalBinary()
+	if err != nil {
+		return nil, fmt.Errorf("encoding a message to connection tracking: %w", err)
 	}
-	_, err = m.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: ctNew, Flags: netlink.Request | netlink.Acknowledge},
-		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, body...),
-	})
-	return err
+	return b, nil
 }
 
 func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 
@@ -21,7 +22,10 @@ type Connection struct {
 
 // Unmarked tells of connections whose packets would be fast if Linux did not check their TCP windows. A connection is told again after
 // some more packets, so losing word of one does no harm.
-type Unmarked struct{ ring *ringbuf.Reader }
+type Unmarked struct {
+	ring *ringbuf.Reader
+	raw  ringbuf.Record
+}
 
 // Unmarked starts listening. There may be one listener.
 func (d *Datapath) Unmarked() (*Unmarked, error) {
@@ -29,26 +33,37 @@ func (d *Datapath) Unmarked() (*Unmarked, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for TCP connections: %w", err)
 	}
-	return &Unmarked{ring}, nil
+	return &Unmarked{ring: ring}, nil
 }
 
-// Next waits for a connection; os.ErrClosed says that Close was called.
-func (u *Unmarked) Next() (c Connection, err error) {
-	var raw ringbuf.Record
-	if err := u.ring.ReadInto(&raw); err != nil {
-		if errors.Is(err, ringbuf.ErrClosed) {
-			err = os.ErrClosed
+// Next waits for a connection, and a little longer for more: what comes by itself would wake a thread each. os.ErrClosed says that Close was called.
+func (u *Unmarked) Next() (all []Connection, err error) {
+	for len(all) == 0 || u.ring.AvailableBytes() > 0 && len(all) < mostUnmarked {
+		if err := u.ring.ReadInto(&u.raw); err != nil {
+			if errors.Is(err, ringbuf.ErrClosed) {
+				err = os.ErrClosed
+			}
+			return nil, fmt.Errorf("listening for TCP connections: %w", err)
 		}
-		return c, fmt.Errorf("listening for TCP connections: %w", err)
+		var v bpfobj.Conn
+		if _, err := binary.Decode(u.raw.RawSample, binary.NativeEndian, &v); err != nil {
+			return nil, fmt.Errorf("decoding a TCP connection: %w", err)
+		}
+		if len(all) == 0 {
+			time.Sleep(gatherUnmarked)
+		}
+		all = append(all, Connection{
+			Src: netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Src), hostPort(v.Sport)),
+			Dst: netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Dst), hostPort(v.Dport)),
+		})
 	}
-	var v bpfobj.Conn
-	if _, err := binary.Decode(raw.RawSample, binary.NativeEndian, &v); err != nil {
-		return c, fmt.Errorf("decoding a TCP connection: %w", err)
-	}
-	c.Src = netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Src), hostPort(v.Sport))
-	c.Dst = netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Dst), hostPort(v.Dport))
-	return c, nil
+	return all, nil
 }
+
+const (
+	gatherUnmarked = 5 * time.Millisecond // a connection that lives on has a few slow packets more
+	mostUnmarked   = 256
+)
 
 // Close ends a Next that waits.
 func (u *Unmarked) Close() error { return u.ring.Close() }
