@@ -42,8 +42,8 @@ var renderers = map[string]func(*page, *report.Section){
 var absent = []report.Skipped{
 	{What: "Polycube", Why: "unmaintained since 2022; needs LLVM 9 and libraries that no supported distribution has. Its classifier's kind, bit vectors, is in \"classification\""},
 	{What: "VPP side by side", Why: "it takes over interfaces by DPDK or memif and polls a core: 203 clocks (88 ns at 2.3 GHz) per forwarded packet with an ACL of 2 or 1001 rules, by its own packet generator"},
-	{What: "nft flowtable", Why: "the development kernel has no nf_flow_table"},
-	{What: "VPP's NAT44 side by side", Why: "as above"},
+	{What: "nft flowtable", Why: "the development kernel has no nf_flow_table; connections in one are left to it (conntrack-state)"},
+	{What: "VPP's NAT44 side by side", Why: "as above: 222 clocks (96 ns at 2.3 GHz) per packet with 1,024 sessions, by its own packet generator, without the cost of a card or a veth; on a machine with cards 4.3 Mpps with one flow and 3.2 Mpps with 16k sessions on two cores, iptables 1.1 Mpps with one flow"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry XDP frames through the same program"},
 }
 
