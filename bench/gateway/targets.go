@@ -104,7 +104,7 @@ func (p *page) natTargets() (all []suite.Target) {
 	}{{1 << 14, 0.9, 0.95}, {1 << 20, 0.7, 0.8}} {
 		c := sessionsCase(t.n)
 		all = append(all, suite.AtLeast(c+" against one, shunt's own rate, XDP", t.least, t.aim,
-			suite.RatioRows(fast(s, c, suite.ShuntXDP, "rate"), fast(s, sessionsCase(1), suite.ShuntXDP, "rate"), false)))
+			suite.RatioRows(fast(s, c, suite.ShuntXDP, "rate"), fast(s, oneBeside(t.n), suite.ShuntXDP, "rate"), false)))
 	}
 	c := p.Section("connections")
 	all = append(all, suite.AtLeast(caseConnections+" (TCP_CRR), shunt auto against Linux alone", 0.95, 1, suite.Ratio(c, caseConnections, "shunt auto", suite.LinuxGRO, "rate", false)))

@@ -43,11 +43,12 @@ func Conversations(seed uint64, hook string) *Case {
 		}
 		out.Steps = append(out.Steps, s, Step{Packets: g.turn(1)})
 	}
+	out.Steps = append(out.Steps, Step{Packets: g.farewell(0)}, Step{Packets: g.farewell(1)}, Step{Commands: []string{"sleep 50ms"}, Packets: g.farewell(0)}, Step{Packets: g.farewell(1)})
 	return out
 }
 
 type talkGen struct {
-	rng     *rand.Rand
+	rng    *rand.Rand
 	tables string // the kind of iptables that speaks, "legacy" or "nft"; "": nft itself
 	short  bool   // timeouts that pass during the case
 	wild   bool   // accidents happen
@@ -63,8 +64,8 @@ type talking struct {
 	next    [2]uint32 // sequence number of what the client and the server say next
 	got     [2]uint32 // how much of it the other has acknowledged
 	state   int
-	ended   [2]bool // a side has sent its FIN
-	last    [2][]byte
+	ended   [2]bool   // a side has sent its FIN
+	called  [2]uint32 // the sequence number of a call in the midst of it
 }
 
 const (
@@ -368,7 +369,6 @@ func (g *talkGen) datagrams(t *talking, side int) (out []Packet) {
 		if g.wild {
 			frame = g.accident(t, frame)
 		}
-		t.last[side] = frame
 		out = append(out, g.how(port, frame))
 	}
 	if g.wild && chance(g.rng, 15) {
@@ -497,7 +497,26 @@ func (g *talkGen) segments(t *talking, side int) (out []Packet) {
 			t.next[side] += 1200
 		}
 	case 8: // a call of a connection that there is
-		out = append(out, g.how(port, t.says(side == 1, "S", t.next[side]+70_000, 0, "")[0].Frame))
+		t.called[side] = t.next[side] + 70_000
+		out = append(out, g.how(port, t.says(side == 1, "S", t.called[side], 0, "")[0].Frame))
+	}
+	if other := t.called[1-side]; other != 0 && chance(g.rng, 60) { // which is answered, though the other side has spoken on
+		out = append(out, g.how(port, t.says(side == 1, "SA", t.next[side], other+1, "")[0].Frame))
+		t.called[1-side] = 0
+	}
+	return out
+}
+
+// farewell is what leaves Linux with nothing unacknowledged, and a packet that it sees itself.
+func (g *talkGen) farewell(side int) (out []Packet) {
+	for _, t := range g.talks {
+		if t.udp || t.state != talkOpen {
+			continue
+		}
+		port, _ := t.flow(side == 1)
+		for _, edits := range [][]lab.Edit{nil, {lab.TTL(1)}} {
+			out = append(out, g.how(port, t.says(side == 1, "A", t.next[side], t.next[1-side], "", edits...)[0].Frame))
+		}
 	}
 	return out
 }
