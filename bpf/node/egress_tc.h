@@ -90,6 +90,16 @@ always_inline int trim(struct packet *p)
 	return NEXT;
 }
 
+/*
+ * What a local socket has sent shares its buffer with the sender's queue of what is unacknowledged. ip_forward() has a copy made of the header and of what describes the
+ * data (skb_cow()), and so two CPUs do not contend for one cache line until the data are acknowledged: some 4 % of a bulk transfer. Adding no room does only that.
+ */
+always_inline void part(struct packet *p)
+{
+	if (is_gso(p))
+		bpf_skb_change_head(p->ctx, 0, 0);
+}
+
 /* Returns a reason to leave by, before the first write, or NEXT: rewritten, to be handed to the neighbour layer. */
 always_inline int commit_tc(struct packet *p)
 {
@@ -127,6 +137,7 @@ always_inline int commit_tc(struct packet *p)
 	}
 	if ((frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		ctx->mark = p->rules->value[SHUNT_V_MARK];
+	part(p);
 	return NEXT;
 }
 
