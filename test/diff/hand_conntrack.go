@@ -110,6 +110,8 @@ func trackTraps() []hand {
 			steps: append(talk4.begins(trackTable, "sysctl net.netfilter.nf_conntrack_checksum=0"), step(talk4.data(10, 141, 501, lab.L4(16, 0x12, 0x34))))},
 		{name: "conntrack liberal", why: "told not to, Linux does not look at windows", slow: both, reasons: []string{"fast"},
 			steps: append(talk6.begins(trackTable, "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), step(talk6.data(10, 1000141, 90501)))},
+		{name: "conntrack acknowledged", why: "what Linux saw go stays its business until it is acknowledged, or the connection has five minutes to live instead of five days", slow: both, reasons: []string{"fast"},
+			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), step(talk4.data(1, 151, 501, lab.TTL(1))), step(talk4.says(true, "A", 501, 152, "")), step(talk4.says(false, "A", 152, 501, "", lab.TTL(1))))},
 		{name: "conntrack liberal off", why: "windows are looked at again: what the fast path carried meanwhile must not make Linux call the rest invalid", slow: both, reasons: []string{"fast"},
 			steps: slices.Concat(talk4.begins(trackTable, "nft table inet bad { chain f { type filter hook forward priority 0; ct state invalid drop; }; }", "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), talk4.bulk(141, 3),
 				[]handStep{step(talk4.data(3, 141+3*talkBytes, 501), "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=0"), step(talk4.says(false, "FA", 144+3*talkBytes, 501, ""))})},

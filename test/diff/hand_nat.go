@@ -32,6 +32,35 @@ var (
 	doesBoth6   = natTable("ip6", "tcp dport 8080 dnat to [2001:db8:1::9]:80", "tcp dport 80 snat to [fd00::2:0:0:0:77]:4000")
 )
 
+// Services as kube-proxy writes them, in its modes iptables and nftables: a web server at a cluster address and at a port of the node, whose one endpoint is on another node; without
+// drawing source ports, since the twins would draw apart.
+var (
+	ofPod     = talk{client: "10.3.0.9", server: "10.43.0.80", port: 1000, real: "10.1.0.2", realPort: 8080}
+	ofOutside = talk{client: h0, server: "10.0.0.1", port: 1000, dport: 30080, real: "10.1.0.2", realPort: 8080, seen: "10.0.1.1"}
+	services4 = nftFile("table ip kube-proxy {", "set cluster-ips { type ipv4_addr; elements = { 10.43.0.1, 10.43.0.80 }; }", "set nodeport-ips { type ipv4_addr; elements = { 10.0.0.1 }; }",
+		"map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }", "map firewall-ips { type ipv4_addr . inet_proto . inet_service : verdict; }",
+		"chain web { meta l4proto tcp dnat ip to numgen random mod 1 map { 0 : 10.1.0.2 . 8080 }; }", "chain web-external { meta mark set meta mark | 0x4000; goto web; }",
+		"map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.43.0.80 . tcp . 80 : goto web }; }", "map service-nodeports { type inet_proto . inet_service : verdict; elements = { tcp . 30080 : goto web-external }; }",
+		"chain firewall-check { ip daddr . meta l4proto . th dport vmap @firewall-ips; }", "chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }",
+		"chain cluster-ips-check { ip daddr @cluster-ips reject; ip daddr 10.43.0.0/16 drop; }",
+		"chain services { ip daddr @cluster-ips ip saddr != 10.3.0.0/16 meta mark set meta mark | 0x4000; ip daddr . meta l4proto . th dport vmap @service-ips; ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports; }",
+		"chain masquerading { meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade; }",
+		"chain filter-prerouting-pre-dnat { type filter hook prerouting priority dstnat - 10; ct state new jump firewall-check; }",
+		"chain filter-forward { type filter hook forward priority filter; ct state new jump service-endpoints-check; ct state new jump cluster-ips-check; }",
+		"chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }", "chain nat-postrouting { type nat hook postrouting priority srcnat; jump masquerading; }", "}")
+)
+
+func servicesByTables(tool string) []string {
+	return []string{
+		restore(tool, "filter", ":FORWARD DROP [0:0]; :KUBE-FORWARD - [0:0]; :KUBE-PROXY-FIREWALL - [0:0]; :KUBE-SERVICES - [0:0]", "-A FORWARD -m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL", `-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD`,
+			"-A FORWARD -m conntrack --ctstate NEW -j KUBE-SERVICES", "-A FORWARD -s 10.3.0.0/16 -j ACCEPT", "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP", "-A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT", "-A KUBE-FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+		restore(tool, "nat", ":PREROUTING ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]; :KUBE-MARK-MASQ - [0:0]; :KUBE-NODEPORTS - [0:0]; :KUBE-POSTROUTING - [0:0]; :KUBE-SEP - [0:0]; :KUBE-SERVICES - [0:0]; :KUBE-EXT - [0:0]; :KUBE-SVC - [0:0]",
+			"-A PREROUTING -j KUBE-SERVICES", "-A POSTROUTING -j KUBE-POSTROUTING", "-A KUBE-EXT -j KUBE-MARK-MASQ", "-A KUBE-EXT -j KUBE-SVC", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", "-A KUBE-NODEPORTS -p tcp -m tcp --dport 30080 -j KUBE-EXT",
+			"-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN", "-A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0", "-A KUBE-POSTROUTING -j MASQUERADE", "-A KUBE-SEP -s 10.1.0.2/32 -j KUBE-MARK-MASQ", "-A KUBE-SEP -p tcp -m tcp -j DNAT --to-destination 10.1.0.2:8080",
+			"-A KUBE-SERVICES -d 10.43.0.80/32 -p tcp -m tcp --dport 80 -j KUBE-SVC", "-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS", "-A KUBE-SVC ! -s 10.3.0.0/16 -d 10.43.0.80/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ", "-A KUBE-SVC -j KUBE-SEP"),
+	}
+}
+
 // datagrams are a UDP conversation until Linux is sure of it, and then what either side sends.
 func (c talk) datagrams(do []string, payloads []string, edits ...lab.Edit) []handStep {
 	say := func(server bool) (out []Packet) {
@@ -66,6 +95,8 @@ func natTraps() []hand {
 		conversation("both", both4, doesBoth4), conversation("both ip6", both6, doesBoth6),
 		conversation("legacy", both4, "iptables-legacy -t nat -A PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.1.2.3:80", "iptables-legacy -t nat -A POSTROUTING -p tcp --dport 80 -j SNAT --to-source 10.0.1.77:4000"),
 		conversation("netmap", talk{client: h0, server: "10.1.2.3", port: 1000, seen: "10.0.77.10"}, "iptables -t nat -A POSTROUTING -s 10.0.0.0/24 -j NETMAP --to 10.0.77.0/24"),
+		conversation("service nft", ofPod, services4), conversation("service of the node nft", ofOutside, services4),
+		conversation("service legacy", ofPod, servicesByTables("iptables-legacy")...), conversation("service of the node", ofOutside, servicesByTables("iptables-nft")...),
 		{name: "nat udp", why: "datagrams are translated once Linux is sure of their connection; a checksum of zero stays", slow: both, reasons: fast, loads: true,
 			steps: slices.Concat(masqueraded4.datagrams([]string{masquerades}, words), talk{client: "10.0.0.11", server: "10.1.2.3", port: 1001, seen: "10.0.1.1"}.datagrams(nil, words, lab.L4(6, 0, 0)))},
 		{name: "nat udp ip6", why: "the same, where there is no header checksum", slow: both, reasons: fast, loads: true, steps: masqueraded6.datagrams([]string{masquerades}, words)},
