@@ -397,6 +397,9 @@ func compared(t *testing.T, rig *Rig, c *Case) (res *Result, differs bool) {
 
 // TestConversations compares over generated conversations through routers that track and translate them.
 func TestConversations(t *testing.T) {
+	if *shuntFlag == "" {
+		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
+	}
 	first := firstSeed()
 	t.Logf("seeds from %d on; -seed %d repeats this", first, first)
 	var next atomic.Int64
