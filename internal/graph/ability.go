@@ -107,6 +107,8 @@ func (b *builder) receives(l *model.Link) []Why {
 	switch f := l.XDPFeatures; {
 	case l.Kind == kindTap:
 		why = append(why, because(reason.LinkXDPUnsupported, "%s is a tap", l.Name))
+	case l.Kind == kindVXLAN:
+		why = append(why, because(reason.LinkXDPUnsupported, "%s is a vxlan", l.Name))
 	case f == nil && l.Kind != kindVeth && !b.listed(l):
 		why = append(why, because(reason.LinkXDPUnsupported, "%s", driverName(l)))
 	case f != nil && *f&xdpReceive != xdpReceive:

@@ -19,6 +19,7 @@ const (
 	kindVRF  = "vrf"
 
 	kindBridge = "bridge"
+	kindVXLAN  = "vxlan"
 	kindTap    = "tun" // with an Ethernet header
 )
 
@@ -28,13 +29,13 @@ const (
 )
 
 // portKinds are the kinds that programs are attached to and that packets leave by. Everything else is Linux's.
-var portKinds = map[string]bool{kindNIC: true, kindVeth: true, kindVLAN: true, kindBond: true, kindTap: true}
+var portKinds = map[string]bool{kindNIC: true, kindVeth: true, kindVLAN: true, kindBond: true, kindTap: true, kindVXLAN: true}
 
 // quietUppers are the kinds that name a device as their lower one without taking its frames by an rx_handler: VLANs, which
 // the graph follows, tunnels, whose packets are addressed to this host, and the other end of a veth pair.
 var quietUppers = map[string]bool{
 	kindVLAN: true, kindVeth: true,
-	"vxlan": true, "geneve": true, "gre": true, "gretap": true, "erspan": true, "ip6gre": true, "ip6gretap": true,
+	kindVXLAN: true, "geneve": true, "gre": true, "gretap": true, "erspan": true, "ip6gre": true, "ip6gretap": true,
 	"ip6erspan": true, "ipip": true, "sit": true, "ip6tnl": true, "vti": true, "vti6": true, "xfrm": true,
 }
 
@@ -85,8 +86,23 @@ func (b *builder) shape(l *model.Link) []Why {
 			why = append(why, because(reason.LinkAttribute, "%s: VLAN flags %#x", l.Name, l.VLAN.Flags))
 		}
 	}
+	if l.Kind == kindVXLAN {
+		why = join(why, tunnel(l))
+	}
 	for _, u := range l.Unknown {
 		why = append(why, because(reason.LinkAttribute, "%s: %s", u.Where, u.What))
+	}
+	return why
+}
+
+// tunnel gives the reasons in what a vxlan device does to frames beside encapsulating and decapsulating them.
+func tunnel(l *model.Link) []Why {
+	if l.VXLAN == nil {
+		return []Why{because(reason.LinkAttribute, "%s: its options are not known", l.Name)}
+	}
+	var why []Why
+	for _, o := range l.VXLAN.On {
+		why = append(why, because(reason.LinkAttribute, "%s: %s", l.Name, o))
 	}
 	return why
 }

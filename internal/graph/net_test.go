@@ -102,6 +102,15 @@ func asVeth(l *model.Link) {
 	l.Qdiscs = []model.Qdisc{{Kind: "noqueue", Parent: 0xffffffff}}
 }
 
+// asVXLAN makes a card a vxlan device with options that are on.
+func asVXLAN(name string, on ...string) change {
+	return func(n *model.Network, _ *Policy) {
+		l := n.LinkByName(name)
+		asVeth(l)
+		l.Kind, l.Driver, l.PeerNS, l.XDPFeatures, l.VXLAN = kindVXLAN, "vxlan", false, nil, &model.VXLAN{On: on}
+	}
+}
+
 // vrf is a VRF device, and enslave puts devices into it.
 func vrfDevice(index int, name string, table uint32) model.Link {
 	l := card(index, name)

@@ -52,6 +52,26 @@ func TestBridgeOptions(t *testing.T) {
 	}
 }
 
+func TestVXLANOptions(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		data    func(ae *netlink.AttributeEncoder)
+		want    model.VXLAN
+		unknown string
+	}{
+		{"plain", func(ae *netlink.AttributeEncoder) { ae.Uint32(1, 5); ae.Uint8(7, 1); ae.Uint8(25, 0); ae.Uint8(18, 1) }, model.VXLAN{}, ""},
+		{"metadata", func(ae *netlink.AttributeEncoder) { ae.Uint8(25, 1); ae.Uint8(30, 1) }, model.VXLAN{On: []string{"external", "vnifilter"}}, ""},
+		{"flags", func(ae *netlink.AttributeEncoder) { ae.Flag(23, true); ae.Flag(27, true) }, model.VXLAN{On: []string{"gbp", "gpe"}}, ""},
+		{"checksums", func(ae *netlink.AttributeEncoder) { ae.Uint8(21, 1); ae.Uint8(22, 1) }, model.VXLAN{On: []string{"remcsumtx", "remcsumrx"}}, ""},
+		{"an attribute of later", func(ae *netlink.AttributeEncoder) { ae.Uint8(35, 1) }, model.VXLAN{}, "link e0: vxlan attribute 35"},
+	} {
+		l, err := decodeLink(linkInfo("vxlan", "", c.data))
+		if err != nil || !reflect.DeepEqual(l.VXLAN, &c.want) || whats(l.Unknown) != c.unknown {
+			t.Errorf("%s: %+v, %q, %v; want %+v, %q", c.what, l.VXLAN, whats(l.Unknown), err, c.want, c.unknown)
+		}
+	}
+}
+
 func boolopt(on uint32) []byte {
 	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, on), 0xffff)
 }

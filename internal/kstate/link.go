@@ -115,6 +115,9 @@ func decodeLinkInfo(ad *netlink.AttributeDecoder, l *rawLink, un *unknowns) bool
 		case kindBridge:
 			l.Bridge = &model.Bridge{}
 			return nested(ad, kindBridge, un, func(ad *netlink.AttributeDecoder) bool { return decodeBridge(ad, l.Bridge) })
+		case kindVXLAN:
+			l.VXLAN = &model.VXLAN{}
+			return nested(ad, kindVXLAN, un, func(ad *netlink.AttributeDecoder) bool { return decodeVXLAN(ad, l.VXLAN) })
 		case "bond":
 			l.Bond = &model.Bond{}
 			return nested(ad, "bond", un, func(ad *netlink.AttributeDecoder) bool {

@@ -50,6 +50,7 @@ type Link struct {
 	Bond       *Bond       // for Kind "bond"
 	Bridge     *Bridge     `json:",omitempty"` // for Kind "bridge"
 	Port       *BridgePort `json:",omitempty"` // for MasterKind "bridge"
+	VXLAN      *VXLAN      `json:",omitempty"` // for Kind "vxlan"
 	BondActive bool        // a slave of a bond that takes part: IFLA_BOND_SLAVE_STATE is active
 
 	Conf4 Conf4
@@ -95,6 +96,11 @@ type Bridge struct {
 type BridgePort struct {
 	Isolated bool
 	On       []string // options that are on and not modelled, by name
+}
+
+// VXLAN is what concerns others than the device itself, which encapsulates and decapsulates as it is configured.
+type VXLAN struct {
+	On []string // options that are on and not modelled, as ip link names them
 }
 
 // Conf4 are a device's IPv4 switches as in force for it (the device's own; the "all" values are in Sysctl).

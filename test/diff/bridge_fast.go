@@ -13,6 +13,7 @@ import (
 type learned struct {
 	before, after fdb
 	host, onto    bool // does the data path route what comes by a bridge, and enter bridges from routes?
+	tunnels       bool // and is it at the devices of tunnels?
 }
 
 // at says whether an address was known behind a port all the time.

@@ -33,6 +33,7 @@ type status struct {
 	Generation uint64 `json:"generation"`
 	Interfaces []struct {
 		Name    string `json:"name"`
+		Kind    string `json:"kind"`
 		Ifindex int    `json:"ifindex"`
 		Hook    string `json:"hook"`
 		State   string `json:"state"`

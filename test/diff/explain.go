@@ -95,8 +95,12 @@ func (r *run) checkEgress(p Packet, egress string, out *output, before, now stat
 		}
 		for i := range Ports {
 			for _, f := range out[i] {
-				if same(f) {
+				inner, _ := unwrap(f)
+				switch {
+				case same(f):
 					left, size = portName(i), len(f)
+				case inner != nil && same(inner) && now.tunnel(egress):
+					left, size = egress, len(inner)
 				}
 			}
 		}
@@ -117,6 +121,16 @@ func (s status) bridge(port string) string {
 		}
 	}
 	return ""
+}
+
+// tunnel says whether a device encapsulates: what it sends leaves by another.
+func (s status) tunnel(device string) bool {
+	for _, i := range s.Interfaces {
+		if i.Name == device {
+			return i.Kind == "vxlan"
+		}
+	}
+	return false
 }
 
 func (s status) fastBytes() (n uint64) {

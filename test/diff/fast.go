@@ -23,6 +23,7 @@ type Excuse struct {
 	Tagged   bool           `json:"tagged,omitempty"`   // not an excuse: tagged packets belong to VLAN devices, so they can be fast too
 	Bridge   bool           `json:"bridge,omitempty"`   // everything that comes by a bridge or leaves by one
 	Shown    bool           `json:"shown,omitempty"`    // br_netfilter looks at what is bridged: what is not plain is Linux's
+	Tunnel   bool           `json:"tunnel,omitempty"`   // not an excuse: VXLAN packets to and from the router are its tunnels', so what is in them can be fast at tc
 	Bridged  []int          `json:"bridged,omitempty"`  // not an excuse: the ports that belong to the bridge br0, whose address is bridgeMAC
 }
 
@@ -168,6 +169,16 @@ func withoutNAT(packet string) string {
 	return string(b)
 }
 
+// carried is what a tunnel's packet has in it, as the router would have it by the port itself.
+func (x *Excuse) carried(p Packet, l learned) Packet {
+	inner, _ := unwrap(p.Frame)
+	if inner == nil || !x.Tunnel || !l.tunnels || string(inner[:6]) != string(vtepMAC) {
+		return p
+	}
+	p.Frame = slices.Concat(portMAC(p.Port), inner[6:])
+	return p
+}
+
 // expectation is what a step's packets had to do.
 type expectation struct {
 	packets []Packet        // that had to be fast
@@ -185,6 +196,9 @@ func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, 
 	exits := map[string][]exit{}
 	for i := range Ports {
 		for _, f := range linux[i] {
+			if inner, _ := unwrap(f); inner != nil && x.Tunnel && l.tunnels {
+				f = inner
+			}
 			if key := packetOf(f); key != "" {
 				exits[withoutDS(key)] = append(exits[withoutDS(key)], exit{i, string(f[:6]), key})
 			}
@@ -196,7 +210,7 @@ func (x *Excuse) expect(packets []Packet, linux *output, known map[string]bool, 
 			p.Frame = untagged(p.Frame)
 		}
 		sent := p
-		p, ok := x.routed(p, l)
+		p, ok := x.routed(x.carried(p, l), l)
 		if !plain(p) {
 			continue
 		}

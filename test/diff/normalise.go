@@ -78,6 +78,9 @@ func (h ip) icmpType(f []byte) int {
 // noise is what a router says unasked, by timers: membership reports, queries and router
 // solicitations, and a bridge's spanning tree. They go to multicast groups, so none of them was routed; what hosts sent was bridged.
 func noise(f []byte) bool {
+	if inner, _ := unwrap(f); inner != nil {
+		return noise(inner)
+	}
 	if fromHost(f) {
 		return false
 	}
@@ -118,7 +121,7 @@ func normalise(f []byte, own *addresses) []byte {
 	if !ok {
 		return f
 	}
-	f = withoutTimestamps(f, h)
+	f = withinTunnel(withoutTimestamps(f, h), own)
 	fragment6 := h.proto == 44 && len(f) >= h.l4+8
 	says := own.has(h.src) || own.hides && h.version == 4 && slices.Contains([]int{3, 11, 12}, h.icmpType(f))
 	if !says && !(own.cuts && fragment6) {

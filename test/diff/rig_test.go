@@ -186,7 +186,7 @@ func hasKind(t *testing.T, kind string) bool {
 	if kind == "bridge vlans" { // other kernels take the option and ignore it
 		return ns.Exec("ip link add probe type bridge vlan_filtering 1") == nil && ns.Exec("bridge vlan add dev probe vid 5 self") == nil
 	}
-	options, ok := map[string]string{"vlan": "link under type vlan id 5", "vrf": "type vrf table 5", "macvlan": "link under type macvlan"}[kind]
+	options, ok := map[string]string{"vlan": "link under type vlan id 5", "vrf": "type vrf table 5", "macvlan": "link under type macvlan", "vxlan": "type vxlan id 1 dstport 4789"}[kind]
 	if !ok {
 		options = "type " + kind
 	}

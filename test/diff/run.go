@@ -187,7 +187,7 @@ func (r *run) step(n int, s *Step) error {
 		}
 	}
 	generic := r.rig.tier(r.c) != "" // and it does not know where routes to bridges end
-	known := learned{host: !generic, onto: !generic && r.c.Hook == "tc"}
+	known := learned{host: !generic, onto: !generic && r.c.Hook == "tc", tunnels: r.c.Hook == "tc"}
 	if r.c.bridged() {
 		var err error
 		if known.before, err = r.linux.fdb(); err != nil {
