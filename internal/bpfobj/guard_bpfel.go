@@ -456,25 +456,26 @@ const (
 	GuardShuntReasonSHUNT_R_LINK_KIND                GuardShuntReason = 82
 	GuardShuntReasonSHUNT_R_LINK_UPPER               GuardShuntReason = 83
 	GuardShuntReasonSHUNT_R_LINK_ATTRIBUTE           GuardShuntReason = 84
-	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 85
-	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 86
-	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 87
-	GuardShuntReasonSHUNT_R_BRIDGE_OPTION            GuardShuntReason = 88
-	GuardShuntReasonSHUNT_R_BRIDGE_VLAN              GuardShuntReason = 89
-	GuardShuntReasonSHUNT_R_BRIDGE_NETFILTER         GuardShuntReason = 90
-	GuardShuntReasonSHUNT_R_BRIDGE_UNREADABLE        GuardShuntReason = 91
-	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 92
-	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 93
-	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 94
-	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 95
-	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 96
-	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 97
-	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 98
-	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 99
-	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 100
-	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 101
-	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 102
-	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 103
+	GuardShuntReasonSHUNT_R_TUNNEL_MTU               GuardShuntReason = 85
+	GuardShuntReasonSHUNT_R_LINK_NO_ETHERNET         GuardShuntReason = 86
+	GuardShuntReasonSHUNT_R_LINK_VLAN_STRIPPING      GuardShuntReason = 87
+	GuardShuntReasonSHUNT_R_LINK_XDP_UNSUPPORTED     GuardShuntReason = 88
+	GuardShuntReasonSHUNT_R_BRIDGE_OPTION            GuardShuntReason = 89
+	GuardShuntReasonSHUNT_R_BRIDGE_VLAN              GuardShuntReason = 90
+	GuardShuntReasonSHUNT_R_BRIDGE_NETFILTER         GuardShuntReason = 91
+	GuardShuntReasonSHUNT_R_BRIDGE_UNREADABLE        GuardShuntReason = 92
+	GuardShuntReasonSHUNT_R_FOREIGN_XDP              GuardShuntReason = 93
+	GuardShuntReasonSHUNT_R_FOREIGN_TC               GuardShuntReason = 94
+	GuardShuntReasonSHUNT_R_TC_FILTER                GuardShuntReason = 95
+	GuardShuntReasonSHUNT_R_QDISC                    GuardShuntReason = 96
+	GuardShuntReasonSHUNT_R_PACKET_SOCKET            GuardShuntReason = 97
+	GuardShuntReasonSHUNT_R_AF_XDP                   GuardShuntReason = 98
+	GuardShuntReasonSHUNT_R_EXCLUDED                 GuardShuntReason = 99
+	GuardShuntReasonSHUNT_R_HOOK_CHOICE              GuardShuntReason = 100
+	GuardShuntReasonSHUNT_R_NOTHING_TO_WIN           GuardShuntReason = 101
+	GuardShuntReasonSHUNT_R_ATTACH_FAILED            GuardShuntReason = 102
+	GuardShuntReasonSHUNT_R_UNREADABLE               GuardShuntReason = 103
+	GuardShuntReasonSHUNT_R_COUNT                    GuardShuntReason = 104
 )
 
 type GuardShuntRpf uint32

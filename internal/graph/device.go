@@ -95,18 +95,6 @@ func (b *builder) shape(l *model.Link) []Why {
 	return why
 }
 
-// tunnel gives the reasons in what a vxlan device does to frames beside encapsulating and decapsulating them.
-func tunnel(l *model.Link) []Why {
-	if l.VXLAN == nil {
-		return []Why{because(reason.LinkAttribute, "%s: its options are not known", l.Name)}
-	}
-	var why []Why
-	for _, o := range l.VXLAN.On {
-		why = append(why, because(reason.LinkAttribute, "%s: %s", l.Name, o))
-	}
-	return why
-}
-
 // master gives the reason in belonging to another device; a VRF is understood.
 func (b *builder) master(l *model.Link) []Why {
 	switch {

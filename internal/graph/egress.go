@@ -109,10 +109,13 @@ func (b *builder) egressTC(l *model.Link, chain []*model.Link) []Why {
 	for _, d := range chain {
 		why = join(why, b.tcEgressHooks(d))
 	}
-	if port := chain[len(chain)-1]; port.Kind == kindBond {
+	switch port := chain[len(chain)-1]; port.Kind {
+	case kindBond:
 		for _, s := range b.bondSlaves(port) {
 			why = join(why, b.tcEgressHooks(s))
 		}
+	case kindVXLAN:
+		why = join(why, b.exceeds(l, port))
 	}
 	return why
 }

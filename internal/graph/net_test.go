@@ -107,7 +107,7 @@ func asVXLAN(name string, on ...string) change {
 	return func(n *model.Network, _ *Policy) {
 		l := n.LinkByName(name)
 		asVeth(l)
-		l.Kind, l.Driver, l.PeerNS, l.XDPFeatures, l.VXLAN = kindVXLAN, "vxlan", false, nil, &model.VXLAN{On: on}
+		l.Kind, l.Driver, l.PeerNS, l.XDPFeatures, l.MTU, l.VXLAN = kindVXLAN, "vxlan", false, nil, 1450, &model.VXLAN{On: on}
 	}
 }
 

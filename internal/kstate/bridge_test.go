@@ -60,6 +60,7 @@ func TestVXLANOptions(t *testing.T) {
 		unknown string
 	}{
 		{"plain", func(ae *netlink.AttributeEncoder) { ae.Uint32(1, 5); ae.Uint8(7, 1); ae.Uint8(25, 0); ae.Uint8(18, 1) }, model.VXLAN{}, ""},
+		{"underlay", func(ae *netlink.AttributeEncoder) { ae.Uint32(3, 7); ae.Bytes(17, make([]byte, 16)) }, model.VXLAN{Lower: 7, IP6: true}, ""},
 		{"metadata", func(ae *netlink.AttributeEncoder) { ae.Uint8(25, 1); ae.Uint8(30, 1) }, model.VXLAN{On: []string{"external", "vnifilter"}}, ""},
 		{"flags", func(ae *netlink.AttributeEncoder) { ae.Flag(23, true); ae.Flag(27, true) }, model.VXLAN{On: []string{"gbp", "gpe"}}, ""},
 		{"checksums", func(ae *netlink.AttributeEncoder) { ae.Uint8(21, 1); ae.Uint8(22, 1) }, model.VXLAN{On: []string{"remcsumtx", "remcsumrx"}}, ""},

@@ -10,6 +10,13 @@ import (
 
 const kindVXLAN = "vxlan"
 
+// IFLA_VXLAN_*, include/uapi/linux/if_link.h.
+const (
+	vxlanLink   = 3
+	vxlanGroup6 = 16
+	vxlanLocal6 = 17
+)
+
 // vxlanLast is the last IFLA_VXLAN_* attribute looked at when this was written (MC_ROUTE, include/uapi/linux/if_link.h).
 const vxlanLast = 34
 
@@ -21,6 +28,12 @@ var vxlanSwitches = map[uint16]string{21: "remcsumtx", 22: "remcsumrx", 23: "gbp
 // stations and what it learns, TTL, TOS, flow label, checksums, PMTU, and what it answers or asks itself.
 func decodeVXLAN(ad *netlink.AttributeDecoder, v *model.VXLAN) bool {
 	typ := ad.Type()
+	switch typ {
+	case vxlanLink:
+		v.Lower = int(ad.Uint32())
+	case vxlanGroup6, vxlanLocal6:
+		v.IP6 = true
+	}
 	name, odd := vxlanSwitches[typ]
 	if !odd {
 		return typ != 0 && typ <= vxlanLast

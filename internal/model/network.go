@@ -100,7 +100,9 @@ type BridgePort struct {
 
 // VXLAN is what concerns others than the device itself, which encapsulates and decapsulates as it is configured.
 type VXLAN struct {
-	On []string // options that are on and not modelled, as ip link names them
+	Lower int      // ifindex of the device that encapsulated packets leave by; 0: any that routes lead to
+	IP6   bool     // encapsulated packets are IPv6
+	On    []string // options that are on and not modelled, as ip link names them
 }
 
 // Conf4 are a device's IPv4 switches as in force for it (the device's own; the "all" values are in Sysctl).

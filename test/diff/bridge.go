@@ -227,8 +227,11 @@ func (t *twin) deviceCounts() (map[string]deviceCount, error) {
 			continue
 		}
 		c := deviceCount{rxDropped: s.RxDropped, txDropped: s.TxDropped, rxErrors: s.RxErrors, txErrors: s.TxErrors}
-		if _, ok := link.(*netlink.Bridge); ok {
+		switch link.(type) {
+		case *netlink.Bridge:
 			c.rxPackets, c.rxBytes, c.multicast, c.txDropped = s.RxPackets, s.RxBytes, s.Multicast, 0
+		case *netlink.Vxlan:
+			c.txDropped = 0 // reports by timers, to groups that no other host is known for
 		}
 		out[a.Name] = c
 	}

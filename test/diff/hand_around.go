@@ -216,7 +216,7 @@ func frozenNexthops() hand {
 func Hands() []hand {
 	var out []hand
 	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(),
-		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps()} {
+		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps()} {
 		out = append(out, list...)
 	}
 	return out

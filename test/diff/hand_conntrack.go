@@ -24,7 +24,8 @@ type talk struct {
 	// Where the router translates: what the server is really, and what it takes the client for; "" and 0: what they are.
 	real, seen         string
 	realPort, seenPort uint16
-	hairpin            bool // the server is behind p0, too
+	hairpin            bool    // the server is behind p0, too
+	tunnel             *tunnel // by which the server is reached
 }
 
 var (
@@ -54,7 +55,12 @@ func (c talk) says(server bool, flags string, seq, ack uint32, payload string, e
 		SrcPort: layers.TCPPort(f.SrcPort), DstPort: layers.TCPPort(f.DstPort), Seq: seq, Ack: ack, Window: 60000,
 		SYN: strings.Contains(flags, "S"), ACK: strings.Contains(flags, "A"), FIN: strings.Contains(flags, "F"), RST: strings.Contains(flags, "R"), PSH: strings.Contains(flags, "P"),
 	}, gopacket.Payload(payload))
-	return []Packet{{Port: port, How: WireFrame, Frame: lab.Edited(frame, edits...)}}
+	frame = lab.Edited(frame, edits...)
+	if server && c.tunnel != nil {
+		copy(frame, vtepMAC)
+		port, frame = c.tunnel.port, c.tunnel.wrap(frame)
+	}
+	return []Packet{{Port: port, How: WireFrame, Frame: frame}}
 }
 
 // data are n segments of one byte from the client.

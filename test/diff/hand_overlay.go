@@ -5,6 +5,7 @@ package diff
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/shuntnet/shunt/internal/lab"
 )
@@ -114,6 +115,97 @@ func overlayTraps() []hand {
 		overlay("fixed", "TTL and TOS of the tunnel's own, don't fragment", join(everyTOSTo(podA), podSizes()), flannel("tos 0x28 ttl 7 df set")),
 		overlay("unchecked", "no outer checksum", both, flannel("noudpcsum")),
 		overlay("ports", "a range for the outer source port", both, flannel("srcport 40000 40004")),
+		overlay("names", "rules see the tunnel's device, and the outer packet meets the host's own", both, flannel("", nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 0; }", "add chain inet t o { type filter hook output priority 0; }",
+			"add chain inet t i { type filter hook input priority 0; }", "add rule inet t f oifname vx0 udp dport 2000 counter drop", "add rule inet t f iifname vx0 icmp type echo-request counter drop", "add rule inet t f counter",
+			"add rule inet t o udp dport 8472 counter", "add rule inet t i udp dport 8472 counter")), step(both, "nft add rule inet t o udp dport 8472 counter drop"), step(both, "nft flush chain inet t o", "nft add rule inet t i udp dport 8472 counter drop")),
+		overlay("marks", "a mark that the outer packet got stays with the inner one, and rules and routes ask it", both, flannel("", nftFile("add table inet t", "add chain inet t i { type filter hook input priority 0; }", "add chain inet t f { type filter hook forward priority 0; }",
+			"add rule inet t i udp dport 8472 meta mark set 7", "add rule inet t f meta mark 7 udp dport 2000 counter drop", "add rule inet t f counter"))),
+		overlay("changed", "the other node's station, address and route change, and come back", both, flannel(""),
+			atOnce(both, fmt.Sprintf("bridge fdb replace %s dev vx0 dst 10.0.1.11", peerMAC)), atOnce(both, fmt.Sprintf("bridge fdb del %s dev vx0 dst 10.0.1.11", peerMAC)), atOnce(both, fmt.Sprintf("bridge fdb append %s dev vx0 dst 10.0.1.10", peerMAC)),
+			atOnce(both, "ip neighbour replace 10.244.1.0 lladdr 02:00:00:00:aa:03 dev vx0 nud permanent"), atOnce(both, "ip route del 10.244.1.0/24"), atOnce(both, "ip route add 10.244.1.0/24 via 10.244.1.0 dev vx0 onlink", fmt.Sprintf("ip neighbour replace 10.244.1.0 lladdr %s dev vx0 nud permanent", peerMAC))),
+		overlay("gone", "the tunnel goes down, its underlay does, and it is made anew", both, flannel(""), atOnce(both, "ip link set vx0 down"), step(both, flannelAgain...), atOnce(both, "ip link del vx0"), step(both, flannel("")...),
+			atOnce(both, "ip link set vx0 mtu 1200"), step(podSizes(), "ip link set vx0 mtu 1400"), atOnce(both, "ip link set p1 down")),
+		overlay("frozen", "the same while shunt's process is stopped", both, flannel(""), frozen(both, fmt.Sprintf("bridge fdb replace %s dev vx0 dst 10.0.1.11", peerMAC)), frozen(both, "ip route del 10.244.1.0/24"), step(both), frozen(both, "ip link set vx0 down"), step(both), frozen(both, "ip link del vx0")),
+		overlay("IPv6", "an underlay of IPv6", join(toPods(), sixth.carry(podFrames()), sixth.carry(podFrames()[:2], lab.L4(6, 0, 0))), overIPv6("")),
+		overlay("IPv6 unchecked", "and without checksums", join(toPods(), sixth.carry(podFrames()), sixth.carry(podFrames()[:2], lab.L4(6, 0, 0))), overIPv6("udp6zerocsumtx udp6zerocsumrx")),
+		overlay("two", "two networks at one port of UDP", join(both, second.carry(fromSecond()), in(0, flowOf(0, h0, "10.245.1.5").UDP("to the second"))), flannel("", secondTunnel...)),
+		overlay("into another", "out of one tunnel and into another", join(node.carry([][]byte{fromPod(podA, "10.245.1.5").UDP("on"), fromPod(podA, "10.245.1.5").TCP("S", 1, "")}), second.carry([][]byte{fromPod("10.245.1.5", podA).UDP("back")})), flannel("", secondTunnel...)),
+	}
+	oversize := overlay("oversize", "a tunnel whose MTU is more than its underlay carries: Linux tells senders of IPv6, and cuts the outer packets of IPv4", podSizes(), loose(flannel("")), step(podSizes(), "ip link set vx0 mtu 1500"), step(both, "ip link set vx0 mtu 1450"))
+	oversize.slow.Out, oversize.reasons = []int{1}, []string{"egress-slow", "fast"}
+	offload := overlay("offloads", "segments and checksums that are still to be done when a packet is put into the tunnel", podOffloads(), flannel(""), step(podOffloads(), "ip link set vx0 mtu 1300"))
+	offload.hooks = []string{"tc"}
+	external := overlay("metadata", "a device that takes the tunnel from routes is Linux's", both, []string{fmt.Sprintf("ip link add vx0 address %s type vxlan external dstport %d", vtepMAC, flannelPort), "ip link set vx0 up",
+		"ip route add 10.244.1.0/24 encap ip id 1 dst 10.0.1.10 dev vx0", "ip address add 10.244.0.0/32 dev vx0"})
+	external.slow, external.reasons = Excuse{}, []string{"link-attribute"}
+	policy := overlay("group policy", "a mark that travels in the outer header", both, flannel("gbp"))
+	policy.slow, policy.reasons = Excuse{}, []string{"link-attribute"}
+	transit := overlay("transit", "other hosts' tunnels are packets like others", in(0, tunnelOf(flowOf(0, h0, h1)).wrap(podFrames()[0]), tunnelOf(flowOf(0, h0v6, h1v6)).wrap(podFrames()[1])), nil)
+	transit.slow = Excuse{}
+	return append(out, oversize, offload, external, policy, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
+		connected("service", talk{client: h0, server: "10.43.0.80", port: 1000, real: podA, realPort: 8080}, natTable("ip", "ip daddr 10.43.0.80 tcp dport 80 dnat to 10.244.1.5:8080", "counter")),
+		connected("masqueraded", talk{client: "10.0.0.11", server: podA, port: 1000, seen: "10.244.0.0"}, natTable("ip", "counter", "ip saddr 10.0.0.11 oifname vx0 masquerade")))
+}
+
+// stateful is how nearly every host's rules begin.
+var stateful = nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 0; policy drop; }",
+	"add rule inet t f ct state established,related counter accept", "add rule inet t f ct state invalid counter drop", "add rule inet t f iifname p0 counter accept", "add rule inet t f counter")
+
+// connected is a connection to a pod by the tunnel, tracked; rules say what becomes of it.
+func connected(name string, c talk, rules string) hand {
+	node := nodeAt(1, 0, 1, flannelPort)
+	c.tunnel = &node
+	all := Excuse{IP4: true, IP6: true, Tunnel: true}
+	return hand{name: "overlay " + name, why: "a connection through the tunnel from its beginning to its end", needs: "vxlan", loads: true, slow: all, reasons: []string{"fast", "conntrack-state"},
+		steps: append(c.begins(flannel("", rules)...), step(c.data(10, 141, 501)), step(c.says(true, "PA", 501, 151, strings.Repeat("y", 1300))), step(c.data(3, 151, 1801)),
+			step(c.says(false, "FA", 154, 1801, "")), step(c.says(true, "FA", 1801, 155, "")), step(c.data(2, 155, 1802)))}
+}
+
+// flannelAgain puts back what goes with the device when it goes down.
+var flannelAgain = []string{"ip link set vx0 up", "ip route add 10.244.1.0/24 via 10.244.1.0 dev vx0 onlink", "ip route add 2001:db8:f1::/64 via fd00:f1::1 dev vx0 onlink",
+	fmt.Sprintf("ip neighbour replace 10.244.1.0 lladdr %s dev vx0 nud permanent", peerMAC), fmt.Sprintf("ip neighbour replace fd00:f1::1 lladdr %s dev vx0 nud permanent", peerMAC)}
+
+// tunnelOf is one between the ends of a flow.
+func tunnelOf(f lab.Flow) tunnel {
+	f.DstPort = vxlanPort
+	return tunnel{port: 0, outer: f, vni: 77}
+}
+
+// sixth is a tunnel of IPv6, and overIPv6 makes it.
+var sixth = func() tunnel {
+	t := nodeAt(1, 0, 1, flannelPort)
+	t.outer.Src, t.outer.Dst = addr6(1, 0, 0x10), addr6(1, 0, 1)
+	return t
+}()
+
+func overIPv6(options string) []string {
+	out := flannel(options)
+	out[0] = fmt.Sprintf("ip link add vx0 address %s type vxlan id 1 local %s dev p1 dstport %d nolearning %s", vtepMAC, addr6(1, 0, 1), flannelPort, options)
+	for i, do := range out {
+		out[i] = strings.Replace(do, "dst 10.0.1.10", "dst "+addr6(1, 0, 0x10).String(), 1)
+	}
+	return out
+}
+
+// second is a tunnel of another network beside Flannel's, to a host at p2; 10.245.1.0/24 is there.
+var second = nodeAt(2, 0, 2, flannelPort)
+
+var secondTunnel = slices.Concat([]string{fmt.Sprintf("ip link add vx1 address %s type vxlan id 2 local 10.0.2.1 dev p2 dstport %d nolearning", vtepMAC, flannelPort)}, quietDevice("vx1"), []string{
+	"ip link set vx1 up", "ip address add 10.245.0.0/32 dev vx1", "ip route add 10.245.1.0/24 via 10.245.1.0 dev vx1 onlink",
+	fmt.Sprintf("ip neighbour replace 10.245.1.0 lladdr %s dev vx1 nud permanent", peerMAC), fmt.Sprintf("bridge fdb append %s dev vx1 dst 10.0.2.10", peerMAC)})
+
+func fromSecond() [][]byte {
+	return [][]byte{fromPod("10.245.1.5", h0).UDP("from the second"), fromPod("10.245.1.5", h1).TCP("S", 1, "")}
+}
+
+// podOffloads are packets of a local sender's stack to pods.
+func podOffloads() (out []Packet) {
+	for _, pair := range [][2]string{{h0, podA}, {h0v6, podA6}} {
+		f := flowOf(0, pair[0], pair[1])
+		for _, size := range []int{500, 1220, 1240, 1390, 1410, 1411} {
+			out = append(out, partial(Packet{Port: 0, How: Offload, GSO: uint16(size), Frame: f.TCP("A", uint32(size), string(make([]byte, 2*size+50)))}))
+		}
+		out = append(out, partial(Packet{Port: 0, How: Offload, Frame: f.UDP("partial")}), partial(Packet{Port: 0, How: Offload, Frame: f.TCP("S", 1, "partial")}))
 	}
 	return out
 }

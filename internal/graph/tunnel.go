@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
+)
+
+// Bytes that a vxlan device puts in front of an inner IP packet (vxlan_headroom()): an Ethernet, a VXLAN, a UDP and an IP header.
+const (
+	vxlanHeadroom4 = 14 + 8 + 8 + 20
+	vxlanHeadroom6 = 14 + 8 + 8 + 40
+)
+
+// tunnel gives the reasons in what a vxlan device does to frames beside encapsulating and decapsulating them.
+func tunnel(l *model.Link) []Why {
+	if l.VXLAN == nil {
+		return []Why{because(reason.LinkAttribute, "%s: its options are not known", l.Name)}
+	}
+	var why []Why
+	for _, o := range l.VXLAN.On {
+		why = append(why, because(reason.LinkAttribute, "%s: %s", l.Name, o))
+	}
+	return why
+}
+
+// exceeds gives the reason why a logical interface cannot be entered that leads into a tunnel and lets packets be longer than the tunnel's underlay carries. The
+// device then writes the path's MTU down in the route that the packet came by (skb_tunnel_check_pmtu()), and routed packets that shunt hands to it have none. Frames
+// from a bridge have none in Linux either.
+func (b *builder) exceeds(l, tunnel *model.Link) []Why {
+	if tunnel.VXLAN == nil {
+		return nil // said by tunnel()
+	}
+	room, by := b.underlay(tunnel)
+	if head := headroom(tunnel.VXLAN); by != "" && l.MTU+head > room {
+		return []Why{because(reason.TunnelMTU, "%s: %d bytes and %d of headers are more than %d of %s", l.Name, l.MTU, head, room, by)}
+	}
+	return nil
+}
+
+func headroom(v *model.VXLAN) int {
+	if v.IP6 {
+		return vxlanHeadroom6
+	}
+	return vxlanHeadroom4
+}
+
+// underlay gives the least that may bind a tunnel's packets, and what does: the device that it names, else every one that is no port of a bridge and no tunnel, and
+// the MTU of any route.
+func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
+	least := func(n int, who string) {
+		if by == "" || n < mtu {
+			mtu, by = n, who
+		}
+	}
+	named := b.net.Link(tunnel.VXLAN.Lower)
+	for i := range b.net.Links {
+		l := &b.net.Links[i]
+		switch {
+		case named != nil && l != named, l.Type != arphrdEther, l.Kind == kindVXLAN, b.bridge(l) != nil:
+		default:
+			least(l.MTU, l.Name)
+		}
+	}
+	family := model.IP4
+	if tunnel.VXLAN.IP6 {
+		family = model.IP6
+	}
+	for _, r := range b.net.Routes.Notable {
+		if other := model.IP4 + model.IP6 - family; r.MTU != 0 && r.Family != other {
+			least(int(r.MTU), "a route")
+		}
+	}
+	return mtu, by
+}
