@@ -112,10 +112,14 @@ bench-containers: ## of that, what concerns containers alone (root) [QUICK=1] [A
 bench-nat: ## of bench-gateway, what concerns connections that are translated (root) [QUICK=1] [AGAIN=1]
 	$(MAKE) --no-print-directory bench-gateway SECTION=translated,sessions,connections,published,conversations
 
-bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge ## make docs/bench-router.md, bench-gateway.md, bench-bridge.md and their plots from the results
+bench-overlay: build bin/bench-overlay ## measure pods of two nodes as Flannel joins them beside Linux (root) [QUICK=1] [SECTION=a,b] [AGAIN=1]
+	$(call bench,overlay) $(BENCH_ARGS)
+
+bench-page: bin/bench-router bin/bench-gateway bin/bench-bridge bin/bench-overlay ## make docs/bench-*.md and their plots from the results
 	$(call bench,router) -render
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/gateway.json),$(call bench,gateway) -render)
 	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/bridge.json),$(call bench,bridge) -render)
+	$(if $(wildcard $(if $(QUICK),.cache/bench,bench/results)/overlay.json),$(call bench,overlay) -render)
 
 bench-peers: ## fetch the peers' programs (xdp-tools, NetPIPE, Open vSwitch of Debian 13) into .cache/peers (root)
 	bench/peers.sh .cache/peers
@@ -146,4 +150,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-nat bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-page bench-peers install deb uninstall

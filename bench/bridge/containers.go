@@ -48,7 +48,7 @@ func betweenContainers(b *suite.Bench, s situation) error {
 	for _, kind := range []string{"tcp", "udp"} {
 		for _, l := range lanes {
 			turns = append(turns, measure.Turn{Name: l.Variant, Run: func(set *measure.Set) error {
-				rate, err := roundTrips(b, l, kind)
+				rate, err := b.RoundTrips(l, kind)
 				if err != nil {
 					return err
 				}

@@ -54,11 +54,11 @@ func pairTurns(b *suite.Bench, s situation, lanes []*suite.SocketLane, n int) (t
 	for _, kind := range []string{"tcp", "udp"} {
 		for _, l := range lanes {
 			turns = append(turns, measure.Turn{Name: l.Variant + ", " + s.name, Run: func(set *measure.Set) error {
-				rate, _, err := talk(b, kind, 1, seats(b, l, n)...)
+				talked, err := b.Talk(kind, 1, seats(b, l, n)...)
 				if err != nil {
 					return err
 				}
-				set.Add(pairsCase(s, kind+" round trips", n), l.Variant, "rate", "round trips/s", rate)
+				set.Add(pairsCase(s, kind+" round trips", n), l.Variant, "rate", "round trips/s", talked.Rate)
 				return nil
 			}})
 		}
@@ -78,15 +78,15 @@ func pairTurns(b *suite.Bench, s situation, lanes []*suite.SocketLane, n int) (t
 }
 
 // seats are the lane's first pairs, on the two CPUs by turns.
-func seats(b *suite.Bench, l *suite.SocketLane, n int) (out []seat) {
+func seats(b *suite.Bench, l *suite.SocketLane, n int) (out []suite.Seat) {
 	for i := range n {
-		out = append(out, seat{l.Pair(i), []int{b.DutCPU, b.GenCPU}[i%2]})
+		out = append(out, suite.Seat{SocketLane: l.Pair(i), CPU: []int{b.DutCPU, b.GenCPU}[i%2]})
 	}
 	return out
 }
 
 // pumpAll is the throughput of all pairs together, in bytes per second.
-func pumpAll(b *suite.Bench, seats []seat) (rate float64, err error) {
+func pumpAll(b *suite.Bench, seats []suite.Seat) (rate float64, err error) {
 	type end struct {
 		rate float64
 		err  error
@@ -94,7 +94,7 @@ func pumpAll(b *suite.Bench, seats []seat) (rate float64, err error) {
 	ends := make(chan end, len(seats))
 	for _, s := range seats {
 		go func() {
-			rate, err := b.Pump(s.SocketLane, 1, s.cpu, s.cpu)
+			rate, err := b.Pump(s.SocketLane, 1, s.CPU, s.CPU)
 			ends <- end{rate, err}
 		}()
 	}

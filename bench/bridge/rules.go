@@ -65,11 +65,11 @@ func ruleTurns(b *suite.Bench, s situation, l *suite.SocketLane) (turns []measur
 		size int // of messages, as the targets have it
 	}{{"tcp", 1}, {"udp", 64}} {
 		turns = append(turns, measure.Turn{Name: l.Variant + ", " + s.name, Run: func(set *measure.Set) error {
-			rate, _, err := talk(b, m.kind, m.size, seat{l, b.DutCPU})
+			talked, err := b.Talk(m.kind, m.size, suite.Seat{SocketLane: l, CPU: b.DutCPU})
 			if err != nil {
 				return err
 			}
-			set.Add(s.name+": "+m.kind+" round trips", l.Variant, "rate", "round trips/s", rate)
+			set.Add(s.name+": "+m.kind+" round trips", l.Variant, "rate", "round trips/s", talked.Rate)
 			return nil
 		}})
 	}

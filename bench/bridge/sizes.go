@@ -55,12 +55,14 @@ func runSizes(b *suite.Bench) error {
 func smallTurn(b *suite.Bench, s situation, l *suite.SocketLane) measure.Turn {
 	const size = 64
 	return measure.Turn{Name: l.Variant + ", " + s.name, Run: func(set *measure.Set) error {
-		rate, _, err := talk(b, "udp", size, seat{l, b.DutCPU})
+		seat := suite.Seat{SocketLane: l, CPU: b.DutCPU}
+		talked, err := b.Talk("udp", size, seat)
 		if err != nil {
 			return err
 		}
-		set.Add(fmt.Sprintf("%s: udp round trips of %d bytes", s.name, size), l.Variant, "rate", "round trips/s", rate)
-		err = b.Retry(l.Variant, func() (err error) { rate, err = oneWay(b, size, seat{l, b.DutCPU}); return err })
+		set.Add(fmt.Sprintf("%s: udp round trips of %d bytes", s.name, size), l.Variant, "rate", "round trips/s", talked.Rate)
+		var rate float64
+		err = b.Retry(l.Variant, func() (err error) { rate, err = b.OneWay(size, seat); return err })
 		set.Add(fmt.Sprintf("%s: udp of %d bytes, one way", s.name, size), l.Variant, "rate", "packets/s", rate)
 		return err
 	}}

@@ -218,13 +218,13 @@ func measureOne(b *suite.Bench) error {
 			if err != nil {
 				return err
 			}
-			rate, all, err := talk(b, "udp", 64, seat{l, b.DutCPU})
+			talked, err := b.Talk("udp", 64, suite.Seat{SocketLane: l, CPU: b.DutCPU})
 			if err != nil {
 				return err
 			}
 			after, err := softInterrupts(b.DutCPU)
-			set.Add(oneAtATime, variant, "latency", "µs/packet", 1e6/rate/2)
-			set.Add(oneAtATime, variant, "soft", "soft interrupts/packet", float64(after-before)/float64(2*all))
+			set.Add(oneAtATime, variant, "latency", "µs/packet", 1e6/talked.Rate/2)
+			set.Add(oneAtATime, variant, "soft", "soft interrupts/packet", float64(after-before)/float64(2*talked.All))
 			return err
 		}})
 	}

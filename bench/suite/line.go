@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -29,6 +30,8 @@ type Lane struct {
 	Open bool
 	// Mixed says that a share between none and all is what is measured, and no accident.
 	Mixed bool
+	// Decides is the ifindex where the fast path decides over the packets; 0: the router's first port.
+	Decides int
 	// Count counts the packets that the router has dealt with; nil: those that arrive at the sinks.
 	Count func() (uint64, error)
 	last  treatment
@@ -258,7 +261,7 @@ func (l *Lane) Counters() (c [reason.Count]uint64, err error) {
 	if l.Engine == nil {
 		return c, nil
 	}
-	return l.Engine.counters(l.In().Index)
+	return l.Engine.counters(cmp.Or(l.Decides, l.In().Index))
 }
 
 // Check makes sure that shunt did with the packets what the variant claims.

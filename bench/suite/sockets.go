@@ -37,7 +37,15 @@ type SocketLane struct {
 	*lab.Net
 	Variant string
 	engine  *Engine
-	pair    int // which two: hosts 2*pair and 2*pair+1
+	pair    int // which two of Ends
+	// Ends are the hosts of a pair, the client's and the server's.
+	Ends func(pair int) (client, server Endpoint)
+}
+
+// Endpoint is a host with its address.
+type Endpoint struct {
+	NS   *lab.NS
+	Addr [4]byte
 }
 
 // Pair is the lane as another two of its hosts see it; 0 are the first two.
@@ -49,11 +57,23 @@ func (l *SocketLane) Pair(i int) *SocketLane {
 
 // client and server are the pair's hosts with their addresses.
 func (l *SocketLane) client() (*lab.NS, [4]byte) {
-	return l.Node(hostName("src", l.pair)), [4]byte{10, 0, byte(2 * l.pair), 2}
+	at, _ := l.Ends(l.pair)
+	return at.NS, at.Addr
 }
 
 func (l *SocketLane) server() (*lab.NS, [4]byte) {
-	return l.Node(hostName("dst", l.pair)), [4]byte{10, 0, byte(2*l.pair + 1), 2}
+	_, at := l.Ends(l.pair)
+	return at.NS, at.Addr
+}
+
+// inLine are the hosts 2*pair and 2*pair+1 of those around one router.
+func inLine(n *lab.Net) func(pair int) (client, server Endpoint) {
+	return func(pair int) (client, server Endpoint) {
+		at := func(name string, i int) Endpoint {
+			return Endpoint{n.Node(hostName(name, pair)), [4]byte{10, 0, byte(i), 2}}
+		}
+		return at("src", 2*pair), at("dst", 2*pair+1)
+	}
 }
 
 func hostName(name string, pair int) string {
@@ -118,7 +138,7 @@ func (b *Bench) socketLane(t lab.Topology, variant string, prepare func(*lab.NS)
 		return nil, fmt.Errorf("building hosts: %w", err)
 	}
 	b.Later(n.Close)
-	l := &SocketLane{Net: n, Variant: variant}
+	l := &SocketLane{Net: n, Variant: variant, Ends: inLine(n)}
 	if prepare != nil {
 		err = prepare(n.Node(lab.Dut))
 	}

@@ -19,10 +19,11 @@ type Traffic struct {
 	Sources          int    // adjacent addresses from Src on, drawn at random beside the flow; 0: Src alone. IPv4 only
 	SrcPort, DstPort uint16 // SrcPort is that of flow 0
 	Dst              Prefixes
-	Host             int // host number within each destination prefix
-	Size             int // of the frame in bytes, without FCS: 60 to 1514, with IPv6 from 62
-	Flows            int // distinct pairs of destination and source port; 0: one per prefix
-	Rate             int // packets per second, evenly spaced; 0: as fast as the receiver takes them
+	Host             int    // host number within each destination prefix
+	Size             int    // of the frame in bytes, without FCS: 60 to 1514, with IPv6 from 62
+	Payload          []byte // of every packet; nil: zeros
+	Flows            int    // distinct pairs of destination and source port; 0: one per prefix
+	Rate             int    // packets per second, evenly spaced; 0: as fast as the receiver takes them
 }
 
 // Flow number f goes to prefix f mod Dst.Count and has source port SrcPort +
@@ -57,6 +58,8 @@ func (t Traffic) template() (template, error) {
 		return m, fmt.Errorf("rate %d: must be 100 packets per second or more", t.Rate)
 	case t.Size < max(60, m.header) || t.Size > 1514:
 		return m, fmt.Errorf("frame size %d: must be %d to 1514", t.Size, max(60, m.header))
+	case t.Payload != nil && t.Size != m.header+len(t.Payload):
+		return m, fmt.Errorf("frame size %d: with this payload it is %d", t.Size, m.header+len(t.Payload))
 	case t.flows() < 1 || int(f.SrcPort)+(t.flows()-1)/t.Dst.Count > 65535:
 		return m, fmt.Errorf("%d flows from source port %d on do not fit 16 bits", t.flows(), f.SrcPort)
 	case t.Sources < 0 || t.Sources > 1 && m.v6:
@@ -65,7 +68,12 @@ func (t Traffic) template() (template, error) {
 		return m, fmt.Errorf("destinations %d times %s do not fit 32 bits", t.Dst.Count, t.Dst.First)
 	}
 	f.Dst = t.Dst.Host(0, t.Host)
-	m.frame = f.UDP(string(make([]byte, t.Size-m.header)))
+	if t.Payload == nil {
+		t.Payload = make([]byte, t.Size-m.header)
+	} else {
+		m.header = t.Size &^ 1 // receivers may change any of it
+	}
+	m.frame = f.UDP(string(t.Payload))
 	if !m.v6 { // a checksum is optional here
 		m.frame = Edited(m.frame, L4(6, 0, 0))
 	}

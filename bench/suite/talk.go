@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package suite
 
 import (
 	"errors"
@@ -10,25 +10,33 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/shuntnet/shunt/bench/suite"
 )
 
-// seat is a pair of containers, and the CPU that both share.
-type seat struct {
-	*suite.SocketLane
-	cpu int
+// Seat is a pair of containers, and the CPU that both share.
+type Seat struct {
+	*SocketLane
+	CPU  int
+	Warm time.Duration // more than the size's, before anything counts
 }
 
-// roundTrips is how many of one byte there are in a second, one after the other.
-func roundTrips(b *suite.Bench, l *suite.SocketLane, kind string) (rate float64, err error) {
-	rate, _, err = talk(b, kind, 1, seat{l, b.DutCPU})
-	return rate, err
+// Assured is the Warm of datagrams where connections are tracked: Linux takes such a flow for settled after two seconds (nf_conntrack_udp_packet()).
+const Assured = 2200 * time.Millisecond
+
+// Talked is what pairs that talked did.
+type Talked struct {
+	Rate  float64   // round trips per second while it was measured
+	All   int64     // round trips from the beginning
+	Times []float64 // of the first pair's round trips while it was measured, µs
 }
 
-// talk has pairs send a message to and fro, each one after the other, all at once: how many round trips there are in a second, and how many there were
-// in all.
-func talk(b *suite.Bench, kind string, size int, seats ...seat) (rate float64, all int64, err error) {
+// RoundTrips is how many of one byte there are in a second, one after the other.
+func (b *Bench) RoundTrips(l *SocketLane, kind string) (rate float64, err error) {
+	t, err := b.Talk(kind, 1, Seat{SocketLane: l, CPU: b.DutCPU})
+	return t.Rate, err
+}
+
+// Talk has pairs send a message to and fro, each one after the other, all at once.
+func (b *Bench) Talk(kind string, size int, seats ...Seat) (t Talked, err error) {
 	var fds []int // a client and a server for each pair
 	defer func() {
 		for _, fd := range fds {
@@ -42,23 +50,27 @@ func talk(b *suite.Bench, kind string, size int, seats ...seat) (rate float64, a
 		}
 		client, server, err := pair(7000 + i)
 		if err != nil {
-			return 0, 0, err
+			return t, err
 		}
 		fds = append(fds, client, server)
 	}
 	for _, fd := range fds {
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 500_000}); err != nil {
-			return 0, 0, os.NewSyscallError("setsockopt", err)
+			return t, os.NewSyscallError("setsockopt", err)
 		}
 	}
 	var stop atomic.Bool
 	var measured, total atomic.Int64
 	var asking, answering []<-chan error
-	begin := time.Now().Add(b.Size.Warm)
+	warm := b.Size.Warm
+	for _, s := range seats {
+		warm = max(warm, b.Size.Warm+s.Warm)
+	}
+	begin := time.Now().Add(warm)
 	end := begin.Add(b.Size.Measure)
 	for i, s := range seats {
 		client, server := fds[2*i], fds[2*i+1]
-		answering = append(answering, suite.Pinned(s.cpu, func() error {
+		answering = append(answering, Pinned(s.CPU, func() error {
 			data := make([]byte, size)
 			for !stop.Load() {
 				if err := pass(server, server, data); err != nil && !errors.Is(err, unix.EAGAIN) {
@@ -67,20 +79,25 @@ func talk(b *suite.Bench, kind string, size int, seats ...seat) (rate float64, a
 			}
 			return nil
 		}))
-		asking = append(asking, suite.Pinned(s.cpu, func() error {
+		asking = append(asking, Pinned(s.CPU, func() error {
 			data := make([]byte, size)
 			if _, err := unix.Write(client, data); err != nil {
 				return os.NewSyscallError("write", err)
 			}
 			var in, ever int64
 			defer func() { measured.Add(in); total.Add(ever) }()
-			for now := time.Now(); now.Before(end); now = time.Now() {
+			for now := time.Now(); now.Before(end); {
 				if err := pass(client, client, data); err != nil {
 					return fmt.Errorf("no answer came back: %w", err)
 				}
+				then := now
+				now = time.Now()
 				ever++
-				if now.After(begin) {
+				if then.After(begin) {
 					in++
+					if i == 0 {
+						t.Times = append(t.Times, float64(now.Sub(then).Nanoseconds())/1e3)
+					}
 				}
 			}
 			return nil
@@ -93,7 +110,8 @@ func talk(b *suite.Bench, kind string, size int, seats ...seat) (rate float64, a
 	for _, ended := range answering {
 		err = errors.Join(err, <-ended)
 	}
-	return float64(measured.Load()) / b.Size.Measure.Seconds(), total.Load(), err
+	t.Rate, t.All = float64(measured.Load())/b.Size.Measure.Seconds(), total.Load()
+	return t, err
 }
 
 // pass waits for a message and sends it.
@@ -113,16 +131,16 @@ func pass(from, to int, data []byte) error {
 // burst is how many messages are on their way at a time where they go one way only.
 const burst = 32
 
-// oneWay is how many messages arrive in a second where one thread sends some, and then reads them at the other end: what a packet costs from socket to socket,
+// OneWay is how many messages arrive in a second where one thread sends some, and then reads them at the other end: what a packet costs from socket to socket,
 // without a thread that has to be woken.
-func oneWay(b *suite.Bench, size int, s seat) (rate float64, err error) {
+func (b *Bench) OneWay(size int, s Seat) (rate float64, err error) {
 	client, server, err := s.UDPPair(7000)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(client)
 	defer unix.Close(server)
-	err = <-suite.Pinned(s.cpu, func() error {
+	err = <-Pinned(s.CPU, func() error {
 		data := make([]byte, size)
 		begin := time.Now().Add(b.Size.Warm)
 		end := begin.Add(b.Size.Measure)
@@ -133,7 +151,7 @@ func oneWay(b *suite.Bench, size int, s seat) (rate float64, err error) {
 					return os.NewSyscallError("write", err)
 				}
 			}
-			got, err := drain(server, data)
+			got, err := readAll(server, data)
 			if err != nil {
 				return err
 			}
@@ -142,7 +160,7 @@ func oneWay(b *suite.Bench, size int, s seat) (rate float64, err error) {
 			}
 		}
 		if n == 0 {
-			return suite.Spoiled("nothing arrived")
+			return Spoiled("nothing arrived")
 		}
 		rate = float64(n) / b.Size.Measure.Seconds()
 		return nil
@@ -150,8 +168,8 @@ func oneWay(b *suite.Bench, size int, s seat) (rate float64, err error) {
 	return rate, err
 }
 
-// drain reads all messages that are there.
-func drain(fd int, data []byte) (n int64, err error) {
+// readAll reads all messages that are there.
+func readAll(fd int, data []byte) (n int64, err error) {
 	for {
 		_, _, err := unix.Recvfrom(fd, data, unix.MSG_DONTWAIT)
 		switch {
