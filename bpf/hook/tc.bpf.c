@@ -52,8 +52,8 @@ int shunt_tc(struct __sk_buff *ctx)
 	struct bpf_fib_lookup fib;
 	struct packet packet = { .ctx = ctx, .fib = &fib }, *p = &packet;
 	int r;
-	/* Ethernet, IPv6, and ports or, where connections are tracked, TCP. */
-	__u32 headers = sizeof(struct eth) + sizeof(struct ip6) + (frozen.track ? 20 : 4);
+	/* Ethernet, IP, and ports or, where connections are tracked, TCP. What a local socket sends has no more than its own headers in one piece. */
+	__u32 headers = sizeof(struct eth) + (ctx->protocol == bpf_htons(ETH_P_IP) ? sizeof(struct ip4) : sizeof(struct ip6)) + (frozen.track ? 20 : 4);
 
 	if (resting(ctx)) {
 		count(p, SHUNT_R_RESTING, ctx->len);
