@@ -34,7 +34,7 @@ clean: ## remove what was built and cached here
 
 ## seeing it work
 
-demo: ## make a virtual router, firewall and container host, accelerate them, show before and after (root; three minutes)
+demo: ## make a virtual router, firewall, container host and two-node cluster, accelerate them, show before and after (root; three minutes)
 	scripts/demo.sh
 
 ## testing
@@ -80,6 +80,12 @@ test-docker: SHELL := /bin/bash -o pipefail
 test-docker: build ## run a real dockerd beside shunt and beside Linux alone (root, docker.io; two minutes) [LONG=1] [RECORD=file]
 	{ echo "make test-docker$(if $(LONG), LONG=1): commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(dockerd --version), $$(date -u +%F)"; \
 		$(GO) test ./test/docker -count=1 -v -timeout 60m -shunt $(CURDIR)/bin/shunt -docker $(if $(LONG),-long); } 2>&1 | tee $(or $(RECORD),/dev/null)
+
+test-flannel: SHELL := /bin/bash -o pipefail
+test-flannel: build ## run real flanneld, etcd and CNI plugins with a shunt on every node and without (root; two minutes, and three once to build them) [RECORD=file]
+	test/flannel/tools.sh .cache/flannel
+	{ echo "make test-flannel: commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, flanneld $$(.cache/flannel/flanneld --version 2>&1), $$(etcd --version | head -n1), $$(date -u +%F)"; \
+		$(GO) test ./test/flannel -count=1 -v -timeout 30m -shunt $(CURDIR)/bin/shunt -tools $(CURDIR)/.cache/flannel -flannel; } 2>&1 | tee $(or $(RECORD),/dev/null)
 
 K ?= 7.x
 test-vm: ## run the tests on another kernel: K=6.1, 6.12, 7.x (the newest) … [P=package ARGS='-test.run …']
@@ -150,4 +156,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate setup clean demo test test-unit diff diff-ci fuzz fuzz-million mutants rulesets test-docker test-flannel test-vm test-vm-all bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-page bench-peers install deb uninstall

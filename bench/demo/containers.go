@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,11 +50,34 @@ COMMIT
 COMMIT
 `
 
-// pods are a host with two containers, and another host beyond it.
+// pods are hosts with containers, each with a shunt of its own.
 type pods struct {
 	*lab.Net
-	host  *lab.NS
-	shunt *shunt
+	host   *lab.NS // the first
+	shunts []*shunt
+	outer  string // the interface whose packets are a tunnel's, addressed to the host itself
+}
+
+// beside is a shunt for a host; the first takes the place of the router's, which has ended.
+func (d *demo) beside(p *pods, host *lab.NS) (*shunt, error) {
+	s := &shunt{path: d.shunt.path, ns: host, runtime: d.shunt.runtime}
+	if len(p.shunts) > 0 {
+		s.runtime = filepath.Join(d.shunt.runtime, fmt.Sprint(len(p.shunts)))
+	}
+	p.shunts = append(p.shunts, s)
+	return s, os.MkdirAll(s.runtime, 0o700)
+}
+
+// abandon kills daemons that an error left behind, and removes the folders of all but the first, which has the router's.
+func (p *pods) abandon() {
+	for i, s := range p.shunts {
+		if s.daemon != nil {
+			s.kill()
+		}
+		if i > 0 {
+			discard(s.runtime)
+		}
+	}
 }
 
 func containerHost() lab.Topology {
@@ -93,12 +117,11 @@ func (d *demo) containers() (err error) {
 			return err
 		}
 	}
-	p.shunt = &shunt{path: d.shunt.path, ns: p.host, runtime: d.shunt.runtime} // the router's has ended
-	defer func() {
-		if p.shunt.daemon != nil {
-			p.shunt.kill()
-		}
-	}()
+	defer p.abandon()
+	s, err := d.beside(p, p.host)
+	if err != nil {
+		return err
+	}
 	d.screen.say("first ── veth1 ── [br0  host  eth0] ── beyond\nsecond ─ veth2 ── [br0            ]\nTCP, with segmentation and checksums left to the devices, as containers do.")
 	if err := p.host.Feed(dockerRules, "iptables-restore"); err != nil {
 		return err
@@ -110,11 +133,11 @@ func (d *demo) containers() (err error) {
 			return err
 		}
 	}
-	if err := p.shunt.run(d.ctx, "auto"); err != nil {
+	if err := s.run(d.ctx, "auto"); err != nil {
 		return err
 	}
 	d.screen.command("shunt run &", "")
-	if _, err := p.shunt.until(d.ctx, "serving the containers", func(s *api.Status) bool { return fast(s, "veth1") && fast(s, "veth2") && fast(s, "eth0") }); err != nil {
+	if _, err := s.until(d.ctx, "serving the containers", func(st *api.Status) bool { return fast(st, "veth1") && fast(st, "veth2") && fast(st, "eth0") }); err != nil {
 		return err
 	}
 	for i, f := range podFlows {
@@ -125,7 +148,7 @@ func (d *demo) containers() (err error) {
 	if err := d.newcomer(p); err != nil {
 		return err
 	}
-	return p.shunt.remove()
+	return s.remove()
 }
 
 // podFlow is from one node to another, which listens at one address and is dialled by that or another.
@@ -139,7 +162,7 @@ var podFlows = []podFlow{
 
 // podFlow shows one flow with shunt, and fails if most of it was not fast.
 func (d *demo) podFlow(p *pods, f podFlow, linux float64) error {
-	before, err := p.shunt.status()
+	quickBefore, slowBefore, err := p.passed()
 	if err != nil {
 		return err
 	}
@@ -147,12 +170,10 @@ func (d *demo) podFlow(p *pods, f podFlow, linux float64) error {
 	if err != nil {
 		return err
 	}
-	after, err := p.shunt.status()
+	quick, slow, err := p.passed()
 	if err != nil {
 		return err
 	}
-	quick, slow := passed(after)
-	quickBefore, slowBefore := passed(before)
 	quick, slow = quick-quickBefore, slow-slowBefore
 	share := float64(quick) / float64(max(1, quick+slow))
 	d.screen.say("%-30s  Linux %5.1f Gbit/s, shunt %5.1f Gbit/s; %s of %d packets by the fast path", f.what, linux, rate,
@@ -163,15 +184,24 @@ func (d *demo) podFlow(p *pods, f podFlow, linux float64) error {
 	return nil
 }
 
-// passed counts the packets of all interfaces.
-func passed(s *api.Status) (quick, slow uint64) {
-	for _, i := range s.Interfaces {
-		quick += i.Packets.Fast
-		for _, n := range i.Packets.Slow {
-			slow += n
+// passed counts the packets of all interfaces of all hosts.
+func (p *pods) passed() (quick, slow uint64, err error) {
+	for _, s := range p.shunts {
+		st, err := s.status()
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, i := range st.Interfaces {
+			if i.Name == p.outer {
+				continue
+			}
+			quick += i.Packets.Fast
+			for _, n := range i.Packets.Slow {
+				slow += n
+			}
 		}
 	}
-	return quick, slow
+	return quick, slow, nil
 }
 
 // newcomer starts a container, in all that concerns the network, and ends it.
@@ -190,7 +220,7 @@ func (d *demo) newcomer(p *pods) error {
 		}
 	}
 	up := time.Now()
-	_, err = p.shunt.until(d.ctx, "serving a new container", func(s *api.Status) bool { return fast(s, "veth3") })
+	_, err = p.shunts[0].until(d.ctx, "serving a new container", func(s *api.Status) bool { return fast(s, "veth3") })
 	took := time.Since(up)
 	if end := p.end("veth3"); err == nil {
 		err = end
@@ -199,7 +229,7 @@ func (d *demo) newcomer(p *pods) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.shunt.until(d.ctx, "forgetting a container", func(s *api.Status) bool { return port(s, "veth3") == nil }); err != nil {
+	if _, err := p.shunts[0].until(d.ctx, "forgetting a container", func(s *api.Status) bool { return port(s, "veth3") == nil }); err != nil {
 		return err
 	}
 	d.screen.say("a third container: served %.0f ms after its veth was up, and forgotten when it went", float64(took)/1e6)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo shows shunt at work on a virtual router and gateway: before and after, in rates and CPU time, what it
-// does with single packets, what its sudden death costs, the same with a firewall in three dialects that it is told nothing about, and a host with containers on a bridge.
+// does with single packets, what its sudden death costs, the same with a firewall in three dialects that it is told nothing about, a host with containers on a bridge, and two nodes of a cluster.
 //
 // Problem: whoever meets shunt wants to see it, on the own machine, in minutes, without risk.
 //

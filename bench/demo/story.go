@@ -32,7 +32,7 @@ func (d *demo) play() error {
 	started := time.Now()
 	for _, step := range []func() error{
 		d.introduce, d.linuxAlone, d.atTC, d.atXDP, d.explain, d.death, d.leave,
-		d.gateway, d.accelerate, d.askRules, d.ban, d.containers, d.sum,
+		d.gateway, d.accelerate, d.askRules, d.ban, d.containers, d.nodes, d.sum,
 	} {
 		if d.ctx.Err() != nil {
 			return errors.New("interrupted")

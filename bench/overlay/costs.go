@@ -31,40 +31,23 @@ type direction struct {
 
 var directions = []direction{{"encapsulated", false}, {"decapsulated", true}}
 
-// What the node's rules are.
-type ruled struct{ name, rules string }
-
-var ruleSets = []ruled{
-	{"no rules", ""},
-	{"connections tracked", "table ip bench {\n\tchain way { type filter hook forward priority 0; ct state established,related accept; ct state new accept; }\n}\n"},
-}
-
-func (d direction) of(r ruled) string { return d.name + ", " + r.name }
-
 var innerFlows = lab.V4Prefixes(50)
 
 func runCosts(b *suite.Bench) error {
-	for _, r := range ruleSets {
-		for _, d := range directions {
-			if err := b.Part(d.of(r), func() error { return measureCosts(b, d, r) }); err != nil {
-				return err
-			}
+	for _, d := range directions {
+		if err := b.Part(d.name, func() error { return measureCosts(b, d) }); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func measureCosts(b *suite.Bench, d direction, r ruled) error {
+func measureCosts(b *suite.Bench, d direction) error {
 	setup := func(hook graph.Hook, more func(*suite.Lane) error) func(*suite.Lane) error {
 		return func(l *suite.Lane) error {
 			l.Open = true
 			if err := d.tunnel(l); err != nil {
 				return err
-			}
-			if r.rules != "" {
-				if err := l.Node(lab.Dut).Feed(r.rules, "nft -f -"); err != nil {
-					return err
-				}
 			}
 			if more != nil {
 				if err := more(l); err != nil {
@@ -91,9 +74,9 @@ func measureCosts(b *suite.Bench, d direction, r ruled) error {
 	}
 	var turns []measure.Turn
 	for _, l := range lanes {
-		turns = append(turns, l.Turn(d.of(r), l.AtIngress(), d.stream(l)))
+		turns = append(turns, l.Turn(d.name, l.AtIngress(), d.stream(l)))
 	}
-	return b.Turns(d.of(r), b.Size.Rounds, turns)
+	return b.Turns(d.name, b.Size.Rounds, turns)
 }
 
 // tunnel makes the node's tunnel: to a host behind "out", or from one behind "in".

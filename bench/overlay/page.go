@@ -56,7 +56,7 @@ func (p *page) allTargets() []suite.Target {
 		suite.AtLeast(name(across, "tcp stream")+", × Linux", 1.0, 1.1, ratio(across, "tcp stream", "throughput")),
 	}
 	for _, d := range directions {
-		at := d.of(ruleSets[0])
+		at := d.name
 		all = append(all, suite.AtLeast(at+", CPU per packet, × the better Linux", 1.3, 1.8, suite.RatioRows(c.Row(at, suite.ShuntTC, "cost"), suite.LinuxBest(c, at, "cost", true), true)))
 	}
 	p99 := suite.AtMost(name(across, "tcp round trips")+", p99 latency, × Linux", 0.9, 0.8, "", ratio(across, "tcp round trips", "p99"))

@@ -11,11 +11,11 @@ import (
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
-// docs/semantics-routing.md and docs/semantics-bridging.md say where each thing that Linux does is decided: every reason that a packet can leave by
+// docs/semantics-routing.md, -bridging.md and -overlays.md say where each thing that Linux does is decided: every reason that a packet can leave by
 // has to be in one of them, and every reason that they name has to exist.
 func TestSemanticsDocumentKnowsEveryReason(t *testing.T) {
 	doc := ""
-	for _, name := range []string{"routing", "bridging"} {
+	for _, name := range []string{"routing", "bridging", "overlays"} {
 		raw, err := os.ReadFile("../../docs/semantics-" + name + ".md")
 		if err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/test/beside"
 )
 
 // churn makes and removes namespaces that hang on a bridge, as container engines do.
@@ -178,27 +179,27 @@ func TestChurn(t *testing.T) {
 	if *long {
 		length = time.Minute
 	}
-	first := startShunt(t, newChurn(t).host, filepath.Join(runFolder(), "first"))
-	first.settled()
-	idle := first.goroutines()
+	first := beside.StartShunt(t, *program, newChurn(t).host, filepath.Join(runFolder(), "first"))
+	first.Settled()
+	idle := first.Goroutines()
 
 	c := newChurn(t)
-	d := startShunt(t, c.host, filepath.Join(runFolder(), "churn"))
+	d := beside.StartShunt(t, *program, c.host, filepath.Join(runFolder(), "churn"))
 	s := &host{T: t, name: "churn", agent: agent, ns: c.n.Node("s0"), outside: c.n.Node("s1")}
 	s.serve(s.outside.Path())
 	f := s.stream("host", "10.9.0.3:80", 4000)
 	c.run(time.Second, 50) // whatever is made once
 	before := c.rest(d)
 	c.waits, c.made = nil, 1000
-	bytes, cpu := d.port("p0").Packets.Bytes, d.cpu()
+	bytes, cpu := portOf(d, "p0").Packets.Bytes, d.CPU()
 	c.run(length, 50)
-	cpu = d.cpu() - cpu
+	cpu = d.CPU() - cpu
 	if state := f.state(soon); state != "flows" {
 		t.Errorf("the connection between those that stay: %s", state)
 	}
 	f.end()
-	if d.port("p0").Packets.Bytes == bytes {
-		t.Errorf("nothing was fast between those that stay: %+v", d.port("p0"))
+	if portOf(d, "p0").Packets.Bytes == bytes {
+		t.Errorf("nothing was fast between those that stay: %+v", portOf(d, "p0"))
 	}
 	after := c.rest(d)
 	t.Logf("before %+v\nafter  %+v", before, after)
@@ -221,31 +222,31 @@ func TestChurn(t *testing.T) {
 		t.Logf("%d pairs in %s; from up to attached: median %.1f ms, p99 %.1f ms, longest %.1f ms; %.1f ms of shunt's CPU time for each pair", c.made-1000, length,
 			ms(c.waits[n/2]), ms(c.waits[n*99/100]), ms(c.waits[n-1]), ms(cpu)/float64(c.made-1000))
 	}
-	status := d.status()
+	status := d.Status()
 	if status.Sync.Failures > 0 || len(status.Faults) > 0 {
 		t.Errorf("%d rounds failed, faults are %v", status.Sync.Failures, status.Faults)
 	}
-	for line := range strings.Lines(d.log()) {
+	for line := range strings.Lines(d.Log()) {
 		if strings.Contains(line, "level=ERROR") {
 			t.Errorf("shunt said: %s", line)
 		}
 	}
-	if busy := d.goroutines(); busy > idle+4 {
-		t.Errorf("%d goroutines after it, %d in a daemon that saw none of it:\n%s", busy, idle, d.log())
+	if busy := d.Goroutines(); busy > idle+4 {
+		t.Errorf("%d goroutines after it, %d in a daemon that saw none of it:\n%s", busy, idle, d.Log())
 	}
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // rest waits until the daemon has forgotten what it keeps for a while on purpose, and counts what it holds.
-func (c *churn) rest(d *daemon) (h holding) {
+func (c *churn) rest(d *beside.Daemon) (h beside.Holding) {
 	c.Helper()
-	d.settled()
+	d.Settled()
 	same := 0
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && same < 3; time.Sleep(400 * time.Millisecond) {
 		last := h
 		var err error
-		if h, err = d.holds(); err != nil {
+		if h, err = d.Holds(); err != nil {
 			c.Errorf("counting what shunt holds: %v", err)
 		}
 		last.RSS, last.Threads = h.RSS, h.Threads
@@ -256,9 +257,9 @@ func (c *churn) rest(d *daemon) (h holding) {
 	return h
 }
 
-func (d *daemon) port(name string) (found api.Interface) {
+func portOf(d *beside.Daemon, name string) (found api.Interface) {
 	d.Helper()
-	for _, i := range d.status().Interfaces {
+	for _, i := range d.Status().Interfaces {
 		if i.Name == name {
 			found = i
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/test/beside"
 )
 
 var (
@@ -23,12 +24,12 @@ var (
 	long    = flag.Bool("long", false, "more of everything: a minute of churn, 200 starts, 64 MB a transfer, iptables-legacy too")
 )
 
-func runFolder() string { return fmt.Sprint(folders, os.Getpid()) }
+func runFolder() string { return beside.Folder("docker") }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Geteuid() == 0 {
-		if err := sweep(); err != nil {
+		if err := beside.Sweep("docker"); err != nil {
 			fmt.Fprintln(os.Stderr, "docker: removing what an earlier run left:", err)
 		}
 	}
@@ -58,26 +59,7 @@ func prepare(t *testing.T) (agent string) {
 // prepareAgent builds the containers' program, and shunt unless it is built.
 func prepareAgent(t *testing.T) (agent string) {
 	t.Helper()
-	lab.RequireRoot(t)
-	var err error
-	if *program, err = filepath.Abs(*program); err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(runFolder(), "image")
-	agent = filepath.Join(dir, "agent")
-	cmd := exec.Command("go", "build", "-o", agent, "./agent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the containers' program: %v: %s", err, out)
-	}
-	if _, err := os.Stat(*program); err != nil {
-		build := exec.Command("go", "build", "-o", filepath.Join(runFolder(), "shunt-program"), "../../cmd/shunt")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("building shunt: %v: %s", err, out)
-		}
-		*program = filepath.Join(runFolder(), "shunt-program")
-	}
+	*program, agent = beside.Build(t, runFolder(), *program)
 	return agent
 }
 
@@ -104,7 +86,7 @@ func newTwins(t *testing.T, environ ...string) *twins {
 	for i, name := range []string{"linux", "shunt"} {
 		w.hosts[i] = newHost(t, name, agent, environ)
 	}
-	w.hosts[1].shunt = startShunt(t, w.hosts[1].ns, w.hosts[1].dir) // before the first network: everything is discovered
+	w.hosts[1].shunt = beside.StartShunt(t, *program, w.hosts[1].ns, w.hosts[1].dir) // before the first network: everything is discovered
 	w.both(func(_ int, h *host) { h.populate() })
 	return w
 }
@@ -120,7 +102,7 @@ func (w *twins) compare(what string, ask func(h *host) map[string]string) (linux
 	w.Helper()
 	var said [2]map[string]string
 	w.both(func(i int, h *host) { said[i] = ask(h) })
-	for _, d := range differences(said[0], said[1]) {
+	for _, d := range beside.Differences(said[0], said[1]) {
 		w.Errorf("%s: %s", what, d)
 	}
 	if len(said[0]) == 0 {
@@ -188,8 +170,8 @@ func (w *twins) conversation(title string, filtering int) {
 		size = 64 * megabyte
 	}
 	w.both(func(_ int, h *host) { h.filtering(filtering) })
-	beside := w.hosts[1].shunt
-	beside.settled()
+	daemon := w.hosts[1].shunt
+	daemon.Settled()
 	defer w.phase(title)()
 	fast := w.hosts[1].fastBytes()
 	answers := w.compare(title+": probes", func(h *host) map[string]string {
@@ -210,7 +192,7 @@ func (w *twins) conversation(title string, filtering int) {
 	if works < 15 {
 		w.Errorf("only %d transfers came through on Linux alone: %v", works, answers)
 	}
-	before := [2]map[string]count{}
+	before := [2]map[string]beside.Count{}
 	w.both(func(i int, h *host) { before[i] = h.counters() })
 	w.compare(title+": counted probes", func(h *host) map[string]string { return h.askAll(counted) })
 	w.compare(title+": counters of rules", func(h *host) map[string]string {
@@ -218,7 +200,7 @@ func (w *twins) conversation(title string, filtering int) {
 		if h.shunt != nil {
 			i = 1
 		}
-		return since(before[i], h.counters())
+		return beside.Since(before[i], h.counters())
 	})
 	w.compare(title+": tracked connections", (*host).connections)
 	w.Logf("%s: %d answers are the same, among them %d transfers of up to %d MB", title, len(answers), works, size/megabyte)
@@ -242,7 +224,7 @@ func (w *twins) conversation(title string, filtering int) {
 func (h *host) fastBytes() map[string]uint64 {
 	h.Helper()
 	out := map[string]uint64{}
-	status := h.shunt.status()
+	status := h.shunt.Status()
 	for _, c := range containers {
 		if c.network == hostDriver {
 			continue
@@ -266,7 +248,7 @@ func (w *twins) starts() {
 	}
 	var took [2][]float64
 	var more []float64
-	cpu := w.hosts[1].shunt.cpu()
+	cpu := w.hosts[1].shunt.CPU()
 	for n := range pairs {
 		var now [2]float64
 		for i := range 2 {
@@ -281,7 +263,7 @@ func (w *twins) starts() {
 		slices.Sort(s)
 	}
 	middle := func(s []float64) float64 { return (s[(len(s)-1)/2] + s[len(s)/2]) / 2 }
-	w.Logf("shunt's own CPU time for each of them: %.1f ms", ms(w.hosts[1].shunt.cpu()-cpu)/float64(pairs))
+	w.Logf("shunt's own CPU time for each of them: %.1f ms", ms(w.hosts[1].shunt.CPU()-cpu)/float64(pairs))
 	w.Logf("a container's start and end, %d pairs, medians: %.1f ms on Linux, %.1f ms beside shunt; of the differences %+.1f ms, half of them between %+.1f and %+.1f ms",
 		pairs, middle(took[0]), middle(took[1]), middle(more), more[pairs/4], more[pairs*3/4])
 	if d := middle(more); d > 100 {

@@ -191,25 +191,25 @@ func (w *twins) leftovers() {
 			h.docker("network", "rm", n[0])
 		}
 	})
-	status := h.shunt.settled()
+	status := h.shunt.Settled()
 	for _, i := range status.Interfaces {
 		if i.Name != "lo" && i.Name != "eth0" && i.Name != "docker0" {
 			w.Errorf("shunt still has %s", i.Name)
 		}
 	}
 	var programs []api.ProgramRow
-	h.shunt.json(&programs, "show", "programs")
+	h.shunt.JSON(&programs, "show", "programs")
 	for _, p := range programs {
 		if p.Interface != "eth0" {
 			w.Errorf("a program for %s is left: %+v", p.Interface, p)
 		}
 	}
-	for line := range strings.Lines(h.shunt.log()) {
+	for line := range strings.Lines(h.shunt.Log()) {
 		if strings.Contains(line, "level=ERROR") {
 			w.Errorf("shunt said: %s", line)
 		}
 	}
-	if s := h.shunt.status(); s.Sync.Failures > 0 || len(s.Faults) > 0 {
+	if s := h.shunt.Status(); s.Sync.Failures > 0 || len(s.Faults) > 0 {
 		w.Errorf("%d rounds of shunt failed, and faults are %v", s.Sync.Failures, s.Faults)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/test/beside"
 )
 
 // host is a machine with Docker: a network namespace with a dockerd in it, and one more, which is its outside.
@@ -26,7 +27,7 @@ type host struct {
 	ns      *lab.NS
 	outside *lab.NS
 	dockerd *exec.Cmd
-	shunt   *daemon // nil where Linux is alone
+	shunt   *beside.Daemon // nil where Linux is alone
 	plain   *lab.Net
 	pids    map[string]string // container → process
 	environ []string
@@ -142,7 +143,7 @@ func (h *host) close() {
 	case <-ended:
 	case <-time.After(10 * time.Second):
 	}
-	if err := discard(h.dir); err != nil {
+	if err := beside.Discard(h.dir); err != nil {
 		h.Errorf("%s: removing its folder: %v", h.name, err)
 	}
 	<-ended

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command agent is all that the containers of test/docker hold: it serves bytes, fetches them, and says in one line what came of it.
+// Command agent is all that containers and pods of tests hold: it serves bytes, fetches them, and says in one line what came of it.
 //
 // Problem: a comparison of two hosts needs answers that are the same words wherever the same happened, and containers that need no registry.
 //
@@ -54,6 +54,8 @@ func word(err error) string {
 		return "refused"
 	case errors.Is(err, syscall.EHOSTUNREACH):
 		return "unreachable"
+	case errors.Is(err, syscall.ENETUNREACH):
+		return "no route"
 	case errors.Is(err, syscall.ECONNRESET):
 		return "reset"
 	}
@@ -73,12 +75,12 @@ func number(args []string, i int) int {
 func sequence() io.Reader { return rand.NewChaCha8([32]byte{1}) }
 
 func serve([]string) error {
-	packets, err := net.ListenPacket("udp4", ":80")
+	packets, err := net.ListenPacket("udp", ":80")
 	if err != nil {
 		return err
 	}
 	go echo(packets)
-	l, err := net.Listen("tcp4", ":80")
+	l, err := net.Listen("tcp", ":80")
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func answer(c net.Conn) {
 
 // ask opens a connection and says what is wanted.
 func ask(addr, what string, n int) (net.Conn, error) {
-	c, err := net.DialTimeout("tcp4", addr, patience)
+	c, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +190,7 @@ func who(args []string) error {
 // udp sends datagrams one after the other, each when the one before has come back.
 func udp(args []string) error {
 	count, size := number(args, 1), number(args, 2)
-	c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: number(args, 3)}}).Dial("udp4", args[0])
+	c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: number(args, 3)}}).Dial("udp", args[0])
 	if err != nil {
 		return err
 	}
@@ -234,7 +236,7 @@ func name(args []string) error {
 
 // stream keeps one connection busy, a message and its echo at a time, until its standard input is at an end. It prints a line for each that came back.
 func stream(args []string) error {
-	c, err := (&net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: number(args, 1)}}).Dial("tcp4", args[0])
+	c, err := (&net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{Port: number(args, 1)}}).Dial("tcp", args[0])
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docker
+package beside
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,37 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folders of runs: the process id is that of the test.
-const folders = "/tmp/shunt-docker-"
+// Folder is that of a test's run, below /tmp.
+func Folder(name string) string { return fmt.Sprint(folders(name), os.Getpid()) }
 
-// needed are the programs of a Docker, and what they call.
-var needed = []string{"docker", "dockerd", "containerd", "runc", "iptables", "ping", "nsenter"}
+// folders is how those of all runs begin; the process id is that of the test.
+func folders(name string) string { return "/tmp/shunt-" + name + "-" }
 
-// lacking says which of them are missing.
-func lacking() (names []string) {
-	for _, name := range needed {
-		if _, err := exec.LookPath(name); err != nil {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// sweep ends the processes and removes the folders of runs that were killed.
-func sweep() error {
-	left, err := filepath.Glob(folders + "*")
+// Sweep ends the processes and removes the folders of runs that were killed.
+func Sweep(name string) error {
+	left, err := filepath.Glob(folders(name) + "*")
 	for _, dir := range left {
-		pid, bad := strconv.Atoi(strings.TrimPrefix(dir, folders))
+		pid, bad := strconv.Atoi(strings.TrimPrefix(dir, folders(name)))
 		if bad != nil || unix.Kill(pid, 0) == nil {
 			continue
 		}
-		err = errors.Join(err, discard(dir))
+		err = errors.Join(err, Discard(dir))
 	}
 	return err
 }
 
-// discard ends what runs in a folder and removes it, with what is mounted in it.
-func discard(dir string) error {
+// Discard ends what runs in a folder and removes it, with what is mounted in it.
+func Discard(dir string) error {
 	for range 50 {
 		pids := processesOf(dir)
 		for _, pid := range pids {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package docker
+package beside
 
 import (
 	"encoding/json"
@@ -21,18 +21,19 @@ import (
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
-// daemon is shunt, run in a namespace as a user would run it.
-type daemon struct {
+// Daemon is shunt, run in a namespace as a user would run it.
+type Daemon struct {
 	*testing.T
-	ns      *lab.NS
-	runtime string
+	NS      *lab.NS
+	program string
+	runtime string // its runtime directory
 	cmd     *exec.Cmd
 }
 
-// startShunt runs shunt in a namespace and returns when it is ready.
-func startShunt(t *testing.T, ns *lab.NS, dir string, args ...string) *daemon {
+// StartShunt runs shunt in a namespace, with what it keeps in a folder, and returns when it is ready.
+func StartShunt(t *testing.T, program string, ns *lab.NS, dir string, args ...string) *Daemon {
 	t.Helper()
-	d := &daemon{T: t, ns: ns, runtime: filepath.Join(dir, "shunt")}
+	d := &Daemon{T: t, NS: ns, program: program, runtime: filepath.Join(dir, "shunt")}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -41,39 +42,40 @@ func startShunt(t *testing.T, ns *lab.NS, dir string, args ...string) *daemon {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	d.cmd = exec.Command(*program, append([]string{"run", "--runtime-dir", d.runtime}, args...)...)
+	d.cmd = exec.Command(d.program, append([]string{"run", "--runtime-dir", d.runtime}, args...)...)
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	if err := ns.Start(d.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.close)
-	d.until("ready", func(s *api.Status) bool { return s.Ready })
+	d.Until("ready", func(s *api.Status) bool { return s.Ready })
 	return d
 }
 
-func (d *daemon) logPath() string { return d.runtime + ".log" }
+func (d *Daemon) logPath() string { return d.runtime + ".log" }
 
-func (d *daemon) log() string {
+// Log is what it has said.
+func (d *Daemon) Log() string {
 	said, _ := os.ReadFile(d.logPath())
 	return string(said)
 }
 
-func (d *daemon) close() {
+func (d *Daemon) close() {
 	if d.cmd != nil {
-		exec.Command(*program, "stop", "--detach", "--runtime-dir", d.runtime).Run()
+		exec.Command(d.program, "stop", "--detach", "--runtime-dir", d.runtime).Run()
 		d.cmd.Process.Kill()
 		d.cmd.Wait()
 	}
 	unix.Unmount(filepath.Join(d.runtime, "bpf"), unix.MNT_DETACH)
 }
 
-// goroutines ends the daemon in a way that makes it say what its goroutines do, and counts them.
-func (d *daemon) goroutines() int {
+// Goroutines ends the daemon in a way that makes it say what its goroutines do, and counts them.
+func (d *Daemon) Goroutines() int {
 	d.cmd.Process.Signal(unix.SIGQUIT)
 	d.cmd.Wait()
 	d.cmd = nil
 	n := 0
-	for line := range strings.Lines(d.log()) {
+	for line := range strings.Lines(d.Log()) {
 		if strings.HasPrefix(line, "goroutine ") {
 			n++
 		}
@@ -81,31 +83,32 @@ func (d *daemon) goroutines() int {
 	return n
 }
 
-// json asks shunt something.
-func (d *daemon) json(answer any, args ...string) {
+// JSON asks shunt something.
+func (d *Daemon) JSON(answer any, args ...string) {
 	d.Helper()
 	if err := d.try(answer, args...); err != nil {
-		d.Fatalf("%v; its log:\n%s", err, d.log())
+		d.Fatalf("%v; its log:\n%s", err, d.Log())
 	}
 }
 
-func (d *daemon) try(answer any, args ...string) error {
-	out, err := d.ns.Output("%s %s --json --runtime-dir %s", *program, strings.Join(args, " "), d.runtime)
+func (d *Daemon) try(answer any, args ...string) error {
+	out, err := d.NS.Output("%s %s --json --runtime-dir %s", d.program, strings.Join(args, " "), d.runtime)
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal([]byte(out), answer)
 }
 
-func (d *daemon) status() *api.Status {
+// Status is `shunt status`.
+func (d *Daemon) Status() *api.Status {
 	d.Helper()
 	var s api.Status
-	d.json(&s, "status")
+	d.JSON(&s, "status")
 	return &s
 }
 
-// until waits until the status is as wanted.
-func (d *daemon) until(what string, ok func(*api.Status) bool) {
+// Until waits until the status is as wanted.
+func (d *Daemon) Until(what string, ok func(*api.Status) bool) {
 	d.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var s api.Status
@@ -114,39 +117,39 @@ func (d *daemon) until(what string, ok func(*api.Status) bool) {
 			return
 		}
 		if time.Now().After(end) {
-			d.Fatalf("shunt is not %s after twenty seconds: %v; its log:\n%s", what, err, d.log())
+			d.Fatalf("shunt is not %s after twenty seconds: %v; its log:\n%s", what, err, d.Log())
 		}
 	}
 }
 
-// settled waits until nothing has changed for a while.
-func (d *daemon) settled() *api.Status {
+// Settled waits until nothing has changed for a while.
+func (d *Daemon) Settled() *api.Status {
 	d.Helper()
 	var rounds uint64
 	since := time.Now()
-	d.until("settled", func(s *api.Status) bool {
+	d.Until("settled", func(s *api.Status) bool {
 		if s.Sync.Events != rounds {
 			rounds, since = s.Sync.Events, time.Now()
 		}
 		return time.Since(since) > 300*time.Millisecond
 	})
-	return d.status()
+	return d.Status()
 }
 
-// holding is what the daemon has of the machine.
-type holding struct {
+// Holding is what the daemon has of the machine.
+type Holding struct {
 	Interfaces, Descriptors, Programs, Maps, Entries, Pins, Threads int
 	RSS                                                             int // KiB
 }
 
-// holds counts it. Entries are those of hash maps, which have one for each thing known; arrays have all from the start.
-func (d *daemon) holds() (h holding, err error) {
+// Holds counts it. Entries are those of hash maps, which have one for each thing known; arrays have all from the start.
+func (d *Daemon) Holds() (h Holding, err error) {
 	proc := fmt.Sprintf("/proc/%d/", d.cmd.Process.Pid)
 	descriptors, err := filepath.Glob(proc + "fdinfo/*")
 	if err != nil {
 		return h, err
 	}
-	h.Descriptors, h.Interfaces = len(descriptors), len(d.status().Interfaces)
+	h.Descriptors, h.Interfaces = len(descriptors), len(d.Status().Interfaces)
 	seen := map[int]bool{}
 	for _, path := range descriptors {
 		info, _ := os.ReadFile(path)
@@ -205,8 +208,8 @@ func entries(id ebpf.MapID) (n int, err error) {
 	return n, err
 }
 
-// cpu is the processor time that the daemon has used.
-func (d *daemon) cpu() time.Duration {
+// CPU is the processor time that the daemon has used.
+func (d *Daemon) CPU() time.Duration {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	f := strings.Fields(rest)

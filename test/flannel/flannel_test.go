@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flannel
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/test/beside"
+)
+
+var (
+	program = flag.String("shunt", "../../bin/shunt", "the program to run beside Flannel")
+	tools   = flag.String("tools", "../../.cache/flannel", "folder of flanneld, cnitool and the plugins (test/flannel/tools.sh)")
+	asked   = flag.Bool("flannel", false, "run flanneld (make test-flannel)")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Geteuid() == 0 {
+		if err := beside.Sweep("flannel"); err != nil {
+			fmt.Fprintln(os.Stderr, "flannel: removing what an earlier run left:", err)
+		}
+	}
+	code := lab.Main(m)
+	os.RemoveAll(beside.Folder("flannel"))
+	os.Exit(code)
+}
+
+// setups are Flannel's backends, in the ways in which they are used.
+var setups = []setup{
+	{name: "vxlan", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`, masq: true},
+	{name: "host-gw", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, masq: true},
+	{name: "vxlan-without-masquerade", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`},
+	{name: "vxlan-by-nft-direct-where-it-can", network: `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","DirectRouting":true}}`, masq: true},
+	{name: "dual-stack", network: `{"EnableIPv4":true,"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"2001:db8:f000::/48","Backend":{"Type":"vxlan"}}`, masq: true, six: true},
+}
+
+// twins are two clusters of the same kind; the second has shunt.
+type twins struct {
+	*testing.T
+	clusters [2]*cluster
+}
+
+// both does the same to both at once.
+func (w *twins) both(do func(c *cluster)) {
+	w.Helper()
+	var wg sync.WaitGroup
+	for _, c := range w.clusters {
+		wg.Add(1)
+		go func() { defer wg.Done(); do(c) }()
+	}
+	wg.Wait()
+	if w.Failed() {
+		w.FailNow()
+	}
+}
+
+// compare asks both and tells the differences. It asks once more what differs, since a resolution may time out on a busy machine.
+func (w *twins) compare(what string, questions []probe) (linux map[string]string) {
+	w.Helper()
+	started := time.Now()
+	for _, n := range w.clusters[1].nodes {
+		n.shunt.Settled()
+	}
+	var said [2]map[string]string
+	ask := func() []string {
+		var wg sync.WaitGroup
+		for i, c := range w.clusters {
+			wg.Add(1)
+			go func() { defer wg.Done(); said[i] = c.askAll(questions) }()
+		}
+		wg.Wait()
+		return beside.Differences(said[0], said[1])
+	}
+	found := ask()
+	if len(found) > 0 {
+		w.Logf("%s: asked again, since it differed: %q", what, found)
+		found = ask()
+	}
+	for _, d := range found {
+		w.Errorf("%s: %s", what, d)
+	}
+	works := 0
+	for _, a := range said[0] {
+		if strings.Contains(a, "as sent: true") {
+			works++
+		}
+	}
+	w.Logf("%5.2f s  %s: %d questions, %d transfers among the answers, %d differences", time.Since(started).Seconds(), what, len(questions), works, len(found))
+	return said[0]
+}
+
+// TestFlannel asks the same of clusters with shunt and without, for each of Flannel's backends; and, for the first, after everything that happens to clusters.
+func TestFlannel(t *testing.T) {
+	if !*asked {
+		t.Skip("takes two minutes: make test-flannel runs it")
+	}
+	for _, name := range []string{"flanneld", "cnitool", "bridge", "portmap", "host-local"} {
+		if _, err := os.Stat(filepath.Join(*tools, name)); err != nil {
+			t.Skipf("no %s in %s (test/flannel/tools.sh makes them)", name, *tools)
+		}
+	}
+	for _, name := range []string{"etcd", "etcdctl", "ping", "nsenter"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("no %s here", name)
+		}
+	}
+	var err error
+	if *tools, err = filepath.Abs(*tools); err != nil {
+		t.Fatal(err)
+	}
+	var agent string
+	*program, agent = beside.Build(t, beside.Folder("flannel"), *program)
+	for i, s := range setups {
+		t.Run(s.name, func(t *testing.T) {
+			w := &twins{T: t}
+			started := time.Now()
+			for i, name := range []string{"linux", "shunt"} {
+				w.clusters[i] = newCluster(t, name, agent, s, i == 1)
+			}
+			t.Logf("%5.2f s  clusters", time.Since(started).Seconds())
+			w.conversation(s)
+			if i == 0 {
+				w.life()
+			}
+			w.leftovers()
+		})
+	}
+}
+
+// conversation compares answers, counters of rules, and that what pods sent each other was fast.
+func (w *twins) conversation(s setup) {
+	w.Helper()
+	before := w.fastBytes()
+	answers := w.compare("as Flannel sets it up", s.probes(8*megabyte))
+	for _, must := range []string{"pod1a → pod2a: who {to}:80", "pod1a → pod1b: who {to}:80"} {
+		if answers[must] != "pod1a" {
+			w.Errorf("%s is answered with %q by Linux alone: this cluster does not work", must, answers[must])
+		}
+	}
+	moved := w.fastBytes()
+	var fast []string
+	for name, n := range moved {
+		fast = append(fast, fmt.Sprintf("%s %d MB", name, (n-before[name])/1e6))
+	}
+	slices.Sort(fast)
+	w.Logf("fast: %s", strings.Join(fast, ", "))
+	// Two transfers between nodes each way and two on the first node, of 8 MB.
+	if n := moved["node1"] - before["node1"]; n < 40*megabyte {
+		w.Errorf("node1 forwarded %d MB itself, of 48 at least", n/1e6)
+	}
+	w.counters(s)
+}
+
+// fastBytes is what each node's shunt has forwarded.
+func (w *twins) fastBytes() map[string]uint64 {
+	out := map[string]uint64{}
+	for _, n := range w.clusters[1].nodes {
+		for _, i := range n.shunt.Status().Interfaces {
+			out[n.String()] += i.Packets.Bytes
+		}
+	}
+	return out
+}
+
+// counted moves the same number of packets each time.
+var counted = []probe{
+	{"pod1a", "pod2a", "udp {to}:80 100 500 2001"}, {"pod1b", "pod1a", "udp {to}:80 100 500 2002"}, {"pod2b", "pod1b", "ping -s 56 {to}"}, {"pod1b", "sw", "udp {to}:80 50 100 2003"}, {"sw", "pod1a", "udp {to}:80 2 10 2004"},
+}
+
+// counters compares what the rules of each node count.
+func (w *twins) counters(s setup) {
+	w.Helper()
+	read := func(c *cluster) map[string]map[string]beside.Count {
+		out := map[string]map[string]beside.Count{}
+		for _, n := range c.nodes[:2] {
+			counts := map[string]beside.Count{}
+			for _, table := range []string{"filter", "nat"} {
+				saved, err := n.ns.Output("iptables-save -c -t %s", table)
+				if err != nil {
+					w.Fatal(err)
+				}
+				beside.ReadCounters(counts, table, saved)
+			}
+			if n.shunt != nil {
+				n.shunt.AddCounters(counts)
+			}
+			out[n.String()] = counts
+		}
+		return out
+	}
+	var before, after [2]map[string]map[string]beside.Count
+	for i, c := range w.clusters {
+		before[i] = read(c)
+	}
+	w.compare("counted", counted)
+	for i, c := range w.clusters {
+		after[i] = read(c)
+	}
+	compared := 0
+	for _, name := range slices.Sorted(maps.Keys(after[0])) {
+		var grew [2]map[string]string
+		for i := range grew {
+			grew[i] = beside.Since(before[i][name], after[i][name])
+			for key := range grew[i] { // what hosts say to each other meanwhile (etcd, leases) is in the chains of local packets
+				if !strings.Contains(key, "FORWARD") && !strings.Contains(key, "FWD") {
+					delete(grew[i], key)
+				}
+			}
+		}
+		compared += len(grew[0])
+		for _, d := range beside.Differences(grew[0], grew[1]) {
+			w.Errorf("rules of %s: %s", name, d)
+		}
+	}
+	w.Logf("%d counters of rules compared", compared)
+}
+
+// life is what happens to clusters, under traffic.
+func (w *twins) life() {
+	w.Helper()
+	node := func(c *cluster, i int) *node { return c.nodes[i-1] }
+	steps := []struct {
+		what string
+		do   func(c *cluster)
+	}{
+		{"a node joins", func(c *cluster) { node(c, 3).join() }},
+		{"a pod comes", func(c *cluster) { node(c, 1).addPod("c", false) }},
+		{"flanneld is killed", func(c *cluster) { node(c, 1).stopFlannel(unix.SIGKILL) }},
+		{"and comes back", func(c *cluster) { node(c, 1).startFlannel() }},
+		{"etcd is killed", func(c *cluster) { c.etcd.Process.Kill(); c.etcd.Wait() }},
+		{"a pod goes without it", func(c *cluster) { node(c, 1).removePod("c", false) }},
+		{"etcd comes back", func(c *cluster) { c.startEtcd() }},
+		{"the tunnel's device goes", func(c *cluster) { c.must(node(c, 2).ns, "ip link del flannel.1") }},
+		{"and flanneld is told to make it anew", func(c *cluster) { node(c, 2).stopFlannel(unix.SIGTERM); node(c, 2).startFlannel() }},
+		{"the underlay goes down", func(c *cluster) { c.must(node(c, 2).ns, "ip link set eth0 down") }},
+		{"and comes back", func(c *cluster) {
+			c.must(node(c, 2).ns, "ip link set eth0 up", "ip route replace default via 192.0.2.254", "ip address replace "+prefix6+"2/64 dev eth0 nodad")
+		}},
+		{"a node leaves", func(c *cluster) {
+			n := node(c, 3)
+			n.stopFlannel(unix.SIGTERM)
+			c.must(n.ns, "ip link set eth0 down")
+		}},
+		{"a policy forbids what one pod asks another", func(c *cluster) {
+			_, to := c.place("pod2a")
+			c.must(node(c, 2).ns, fmt.Sprintf("iptables -I FORWARD -d %s -p tcp --dport 80 -j DROP", to[0]))
+		}},
+		{"and no longer", func(c *cluster) { c.must(node(c, 2).ns, "iptables -D FORWARD 1") }},
+	}
+	for _, s := range steps {
+		w.both(s.do)
+		if s.what == "and flanneld is told to make it anew" { // what others know of it, they learn from etcd
+			time.Sleep(3 * time.Second)
+		}
+		w.compare(s.what, near())
+	}
+}
+
+// leftovers looks for what shunt says of itself and for state of what is gone.
+func (w *twins) leftovers() {
+	w.Helper()
+	for _, n := range w.clusters[1].nodes {
+		s := n.shunt.Settled()
+		if s.Sync.Failures > 0 || len(s.Faults) > 0 {
+			w.Errorf("%s: %d failures, faults %q", n, s.Sync.Failures, s.Faults)
+		}
+		for line := range strings.Lines(n.shunt.Log()) {
+			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
+				w.Errorf("%s: shunt said: %s", n, line)
+			}
+		}
+		links, err := n.ns.Output("ip -o link show")
+		if err != nil {
+			w.Fatal(err)
+		}
+		if have := strings.Count(links, "\n"); have != len(s.Interfaces) {
+			w.Errorf("%s: %d interfaces, shunt knows %d", n, have, len(s.Interfaces))
+		}
+	}
+}
