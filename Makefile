@@ -52,16 +52,17 @@ CONFIGS ?= 200
 TALKS ?= 20
 FILTERS ?= 75
 BRIDGES ?= 40
+OVERLAYS ?= 25
 SEED ?= 0
 DURATION ?= 10m
 PACKETS ?= 2000
 FUZZ = -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VERSION) $(if $(RECORD),-record $(abspath $(RECORD)))
 
 diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, CASE=file
-	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) -filters $(FILTERS) -bridges $(BRIDGES) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
+	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) -filters $(FILTERS) -bridges $(BRIDGES) -overlays $(OVERLAYS) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
 
 diff-ci: build ## the same as CI runs it: what fails is run once more alone, and the output is only what people read
-	SHOW='^Test(ZCoverage|Generated|Conversations)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 30m -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) -filters $(FILTERS) -bridges $(BRIDGES) $(DIFF_ARGS)
+	SHOW='^Test(ZCoverage|Generated|Conversations)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 30m -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) -filters $(FILTERS) -bridges $(BRIDGES) -overlays $(OVERLAYS) $(DIFF_ARGS)
 
 fuzz: build ## the same with new configurations for DURATION=10m, until the first difference [PACKETS=2000] [RECORD=file]
 	$(RIG) -v -timeout 0 -run TestGenerated -duration $(DURATION) $(FUZZ)

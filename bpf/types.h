@@ -27,6 +27,7 @@
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
+#define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
@@ -270,6 +271,7 @@ struct shunt_config {
 	__u8 shown6;
 	__u8 chains;			/* 1: there are chains of family bridge: frames without IP are Linux's */
 	__u8 nat;			/* SHUNT_NAT_*: families whose translated connections are translated here (node/nat.h) */
+	__u8 tunnel;			/* 1: packets come out of a tunnel here, and others lead into one (node/tunnel.h) */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
 	__u64 net;			/* address of the struct net that the program was made for */

@@ -14,6 +14,7 @@
 #include "peer.h"
 #include "neighbour.h"
 #include "nat.h"
+#include "tunnel.h"
 
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
@@ -25,6 +26,14 @@ struct {
 } tx_tc SEC(".maps");
 
 #define BPF_MTU_CHK_SEGS_ (1U << 0)
+
+/* Does the interface lead into a tunnel? */
+always_inline int into_tunnel(__u32 out)
+{
+	__u32 *way = bpf_map_lookup_elem(&tx_tc, &out);
+
+	return way && (*way & SHUNT_INTO_TUNNEL);
+}
 
 /* rt_tos2priority(), include/net/route.h: bits 3 and 4 of the TOS choose best effort, bulk, interactive or interactive bulk. */
 always_inline __u32 tos_priority(__u8 tos)
@@ -68,6 +77,8 @@ always_inline int node_egress(struct packet *p)
 
 	if (is_gso(p) && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
 		return SHUNT_R_SEGMENT_MTU;
+	if (cfg.tunnel && into_tunnel(out) && from_tunnel(p->ctx))
+		return SHUNT_R_TUNNEL_METADATA;
 	return NEXT;
 }
 

@@ -36,6 +36,9 @@ const ByPeer = uint32(1) << 30
 // Onto is SHUNT_ONTO: in the way out by a bridge at tc, that its port may be found and entered at once.
 const Onto = uint32(1) << 29
 
+// IntoTunnel is SHUNT_INTO_TUNNEL: in the way out by an interface at tc, that it leads into a tunnel.
+const IntoTunnel = uint32(1) << 28
+
 // What is fast at a bridge's port, enum shunt_bridge.
 const (
 	BridgeFrames = uint8(GuardShuntBridgeSHUNT_BRIDGE_FRAMES)

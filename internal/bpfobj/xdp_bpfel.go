@@ -144,9 +144,10 @@ type XDPShuntConfig struct {
 	Shown6          uint8
 	Chains          uint8
 	Nat             uint8
+	Tunnel          uint8
+	_               [3]byte
 	Hz              uint32
 	Counters        uint32
-	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64

@@ -51,6 +51,7 @@ var shapeFeatures = []struct {
 	{"skb-born", func(c *bpfobj.Config) { c.SkbBorn = 1 }},
 	{"neigh-use", func(c *bpfobj.Config) { c.NeighUse = 1 }},
 	{"set-priority", func(c *bpfobj.Config) { c.SetPriority = 1 }},
+	{"tunnel", func(c *bpfobj.Config) { c.Tunnel = 1 }},
 	{"frags", func(c *bpfobj.Config) { c.Frags = 1 }},
 	{"lower", func(c *bpfobj.Config) { c.Lower = 1 }},
 	{"cache4", func(c *bpfobj.Config) { c.Cache4, c.Genid4, c.Lines4 = 1, kernelAddress, minLines4 }},

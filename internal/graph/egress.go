@@ -27,6 +27,7 @@ func (b *builder) describeEgress() {
 			e.XDPMax = port.MTU - (len(tags)-1)*tagLen
 		}
 		e.Frags = port.XDPFeatures != nil && *port.XDPFeatures&xdpNDOXmitSG != 0
+		e.Tunnel = port.Kind == kindVXLAN
 		both := b.egressBoth(l, chain)
 		if e.XDP, e.TC = tidy(both), tidy(both); portKinds[l.Kind] && l.Type == arphrdEther {
 			e.XDP = tidy(join(both, b.egressXDP(l, chain, tags)))

@@ -198,6 +198,7 @@ type Egress struct {
 	XDP    []Why        `json:"xdp,omitempty"`     // why it cannot be entered from XDP; empty: it can
 	TC     []Why        `json:"tc,omitempty"`      // why it cannot be entered from TC; empty: it can
 	Frags  bool         `json:"frags"`             // can send multi-buffer frames from XDP
+	Tunnel bool         `json:"tunnel,omitempty"`  // it leads into a tunnel
 	Onto   bool         `json:"onto,omitempty"`    // a bridge that routes lead to: from TC its port may be found and entered at once, past its own transmit function
 	Bridge *Way         `json:"bridge,omitempty"`  // for a port of a bridge: as the way out of that
 }

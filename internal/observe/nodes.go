@@ -30,7 +30,7 @@ var nodes = map[string][]reason.Code{
 	graph.NodeSpecial:  {reason.RouteMTU, reason.RouteRealm, reason.RouteECMP, reason.RouteUnknown},
 	graph.NodeFIB:      {reason.NotForwarded, reason.Blackhole, reason.Unreachable, reason.Prohibit, reason.ForwardingDisabled, reason.RouteEncap, reason.NoNeighbour, reason.MTU, reason.LookupError, reason.SameInterface},
 	graph.NodeRPFilter: {reason.RPFilter},
-	graph.NodeEgress:   {reason.EgressSlow, reason.EgressFrags, reason.SegmentMTU},
+	graph.NodeEgress:   {reason.EgressSlow, reason.EgressFrags, reason.SegmentMTU, reason.TunnelMetadata},
 	graph.NodeRewrite:  {reason.TrimFailed, reason.RewriteFailed},
 	graph.NodeRedirect: {reason.Fast},
 	graph.NodeBridge: {reason.BridgeGroup, reason.BridgeSource, reason.BridgeRefresh, reason.BridgeDestination, reason.BridgeLocal, reason.BridgePort,

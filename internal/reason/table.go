@@ -60,6 +60,7 @@ const (
 	SKBOffload
 	SKBMark
 	SegmentMTU
+	TunnelMetadata
 	EgressFrags
 	TrimFailed
 	RewriteFailed
@@ -173,6 +174,7 @@ var table = [Count]Info{
 	PacketType:         {"packet-type", Packet, "The kernel marked the packet as not for this host."},
 	SKBOffload:         {"skb-offload", Packet, "A socket-born packet at XDP whose checksum, segmentation or VLAN tag is still to be done."},
 	SKBMark:            {"skb-mark", Packet, "The packet carries a mark set before routing."},
+	TunnelMetadata:     {"tunnel-metadata", Packet, "A packet that came out of one tunnel and leads into another still carries what the first one's outer header said."},
 	SegmentMTU:         {"segment-mtu", Packet, "A segmentation-offload packet whose segments exceed the egress MTU."},
 	EgressFrags:        {"egress-frags", Packet, "A frame in several buffers towards a device that cannot send those from XDP."},
 	TrimFailed:         {"trim-failed", Packet, "The padding behind the IP packet could not be cut off."},

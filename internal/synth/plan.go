@@ -115,7 +115,7 @@ func (t *Tables) egress(g *graph.Graph) {
 			t.Tags[uint32(e.Index)] = tags(e)
 		}
 		if len(e.TC) == 0 {
-			t.TxTC[uint32(e.Index)] = uint32(e.Index) | onto(e)
+			t.TxTC[uint32(e.Index)] = uint32(e.Index) | wayOut(e)
 		}
 		if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
 			t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
@@ -130,12 +130,15 @@ func (t *Tables) egress(g *graph.Graph) {
 	}
 }
 
-// onto marks a bridge whose port may be entered at once.
-func onto(e graph.Egress) uint32 {
+// wayOut marks a bridge whose port may be entered at once, and what leads into a tunnel.
+func wayOut(e graph.Egress) (way uint32) {
 	if e.Onto {
-		return bpfobj.Onto
+		way |= bpfobj.Onto
 	}
-	return 0
+	if e.Tunnel {
+		way |= bpfobj.IntoTunnel
+	}
+	return way
 }
 
 func tags(e graph.Egress) bpfobj.Tags {
@@ -267,6 +270,7 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			}
 		} else {
 			c.SetPriority = flag(net.Sysctl.UpdatePriority)
+			c.Tunnel = flag(betweenTunnels(g, port))
 			if leadsOnto(g, port) {
 				c.Onto = 1
 				words.words(0, bpfobj.WordBridgeOutput, bpfobj.WordBridgePostrouting)
@@ -275,6 +279,12 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 		out.Programs = append(out.Programs, Program{Hook: hook, Config: c, Words: words.list})
 	}
 	return out
+}
+
+// betweenTunnels says whether what a port receives may come out of a tunnel and be routed into another.
+func betweenTunnels(g *graph.Graph, port graph.Port) bool {
+	out := slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Tunnel && e.Index == port.Index })
+	return out && slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Tunnel && e.Index != port.Index && len(e.TC) == 0 })
 }
 
 // leadsOnto says whether what a port receives may be routed to a bridge whose port is entered at once. The port's own bridge is none: that would be out where it came in.

@@ -31,6 +31,9 @@ type Config struct {
 	Bridged     []int      // the ports of the bridge br0
 	Unaddressed bool       // a bridge without addresses
 
+	Tunneling *rand.Rand     // choices about tunnels, apart for the same reason
+	Tunnels   [Ports]*tunnel // that the hosts of a port are behind
+
 	Filtering *rand.Rand   // choices about packet filters, apart for the same reason
 	Tables    []*ruleTable // of iptables
 	NFT       []*nftTable
@@ -62,6 +65,7 @@ type Feature struct {
 var Features = []Feature{
 	{"links", genLinks},
 	{"stacked", genStacked},
+	{"overlays", genOverlays},
 	{"bridges", genBridge},
 	{"addresses", genAddresses},
 	{"hosts", genHosts},
@@ -144,7 +148,7 @@ func reprefix(rng *rand.Rand, p netip.Prefix) netip.Prefix {
 // Generate makes the case of a seed, for a kernel that has these kinds of links.
 func Generate(seed uint64, packets int, hook string, kinds []string) *Case {
 	rng := rand.New(rand.NewPCG(seed, 0x73_68_75_6e_74))
-	c := &Config{Notes: map[string]bool{}, Kinds: kinds, Stacking: rand.New(rand.NewPCG(seed, 0x73_74_61_63_6b)), Filtering: rand.New(rand.NewPCG(seed, 0x66_69_6c_74_65_72)), Bridging: rand.New(rand.NewPCG(seed, 0x62_72_69_64_67_65))}
+	c := &Config{Notes: map[string]bool{}, Kinds: kinds, Stacking: rand.New(rand.NewPCG(seed, 0x73_74_61_63_6b)), Filtering: rand.New(rand.NewPCG(seed, 0x66_69_6c_74_65_72)), Bridging: rand.New(rand.NewPCG(seed, 0x62_72_69_64_67_65)), Tunneling: rand.New(rand.NewPCG(seed, 0x74_75_6e_6e_65_6c))}
 	for i := range c.MTU {
 		c.MTU[i] = 1500
 	}
@@ -165,6 +169,7 @@ func Generate(seed uint64, packets int, hook string, kinds []string) *Case {
 	if c.filtered() {
 		out.Steps = append(out.Steps[:2], c.filterSteps(out.Steps[2])...)
 	}
+	c.excuseOverlays()
 	c.spreadExcuses()
 	out.Slow = c.Slow
 	return out

@@ -51,6 +51,9 @@ func (g *filterGen) restore(t *ruleTable) string {
 		}
 	}
 	for _, chain := range t.base {
+		if g.c.Slow.Tunnel && chain == "POSTROUTING" { // the same in tunnels
+			fmt.Fprintf(&b, "-A %s -p udp -m multiport --dports %d,%d -m comment --comment %s -j ACCEPT\n", chain, vxlanPort, flannelPort, unasked)
+		}
 		if t.v6() && chain == "POSTROUTING" {
 			fmt.Fprintf(&b, "-A %s -d ff00::/8 -m comment --comment %s -j ACCEPT\n", chain, unasked)
 		}
@@ -154,6 +157,9 @@ func (g *filterGen) nftTable(family, name string, track bool) (*nftTable, string
 	for _, chain := range t.base {
 		if t.hooks[chain] == "postrouting" && family != "ip" {
 			line("add rule %s %s %s ip6 daddr ff00::/8 counter accept comment %q", family, name, chain, unasked)
+		}
+		if t.hooks[chain] == "postrouting" && g.c.Slow.Tunnel { // the same in tunnels
+			line("add rule %s %s %s udp dport { %d, %d } counter accept comment %q", family, name, chain, vxlanPort, flannelPort, unasked)
 		}
 		for range 1 + g.rng.IntN(8) {
 			line("add rule %s %s %s %s", family, name, chain, g.nftRule(t, t.hooks[chain], t.users))

@@ -98,9 +98,12 @@ func (g *filterGen) changeTable(t *ruleTable) string {
 		rule = g.iptablesRule(t, strings.ToLower(chain), t.users)
 	}
 	at := fmt.Sprintf("%s -t %s", t.tool, t.name)
-	guard := 1 // behind the rule for what routers say unasked
+	guard := 1 // behind the rules for what routers say unasked
 	if t.v6() && chain == "POSTROUTING" {
-		guard = 2
+		guard++
+	}
+	if g.c.Slow.Tunnel && chain == "POSTROUTING" {
+		guard++
 	}
 	switch g.rng.IntN(7) {
 	case 0:
@@ -155,7 +158,11 @@ func (g *filterGen) changeNFT(t *nftTable) string {
 	case n == 3:
 		return fmt.Sprintf("nft chain %s %s { policy %s; }", at, chain, pick(g.rng, []string{"accept", "drop"}))
 	}
-	return fmt.Sprintf("nft add rule %s %s index 0 %s", at, chain, rule)
+	behind := 0
+	if post && g.c.Slow.Tunnel && t.family != "ip" {
+		behind = 1
+	}
+	return fmt.Sprintf("nft add rule %s %s index %d %s", at, chain, behind, rule)
 }
 
 func (g *filterGen) changeIPSet(s ipset) string {

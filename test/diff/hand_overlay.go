@@ -129,10 +129,11 @@ func overlayTraps() []hand {
 		overlay("IPv6", "an underlay of IPv6", join(toPods(), sixth.carry(podFrames()), sixth.carry(podFrames()[:2], lab.L4(6, 0, 0))), overIPv6("")),
 		overlay("IPv6 unchecked", "and without checksums", join(toPods(), sixth.carry(podFrames()), sixth.carry(podFrames()[:2], lab.L4(6, 0, 0))), overIPv6("udp6zerocsumtx udp6zerocsumrx")),
 		overlay("two", "two networks at one port of UDP", join(both, second.carry(fromSecond()), in(0, flowOf(0, h0, "10.245.1.5").UDP("to the second"))), flannel("", secondTunnel...)),
-		overlay("into another", "out of one tunnel and into another", join(node.carry([][]byte{fromPod(podA, "10.245.1.5").UDP("on"), fromPod(podA, "10.245.1.5").TCP("S", 1, "")}), second.carry([][]byte{fromPod("10.245.1.5", podA).UDP("back")})), flannel("", secondTunnel...)),
 	}
 	oversize := overlay("oversize", "a tunnel whose MTU is more than its underlay carries: Linux tells senders of IPv6, and cuts the outer packets of IPv4", podSizes(), loose(flannel("")), step(podSizes(), "ip link set vx0 mtu 1500"), step(both, "ip link set vx0 mtu 1450"))
 	oversize.slow.Out, oversize.reasons = []int{1}, []string{"egress-slow", "fast"}
+	another := overlay("into another", "out of one tunnel and into another, which must not take what the first one's outer header said for orders", out2out(node, second), append(flannel("df set", secondTunnel...), "ip link add md0 address 02:00:00:00:aa:09 type vxlan external dstport 4799", "ip link set md0 up"))
+	another.reasons = []string{"tunnel-metadata"}
 	offload := overlay("offloads", "segments and checksums that are still to be done when a packet is put into the tunnel", podOffloads(), flannel(""), step(podOffloads(), "ip link set vx0 mtu 1300"))
 	offload.hooks = []string{"tc"}
 	external := overlay("metadata", "a device that takes the tunnel from routes is Linux's", both, []string{fmt.Sprintf("ip link add vx0 address %s type vxlan external dstport %d", vtepMAC, flannelPort), "ip link set vx0 up",
@@ -142,9 +143,15 @@ func overlayTraps() []hand {
 	policy.slow, policy.reasons = Excuse{}, []string{"link-attribute"}
 	transit := overlay("transit", "other hosts' tunnels are packets like others", in(0, tunnelOf(flowOf(0, h0, h1)).wrap(podFrames()[0]), tunnelOf(flowOf(0, h0v6, h1v6)).wrap(podFrames()[1])), nil)
 	transit.slow = Excuse{}
-	return append(out, oversize, offload, external, policy, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
+	return append(out, another, oversize, offload, external, policy, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
 		connected("service", talk{client: h0, server: "10.43.0.80", port: 1000, real: podA, realPort: 8080}, natTable("ip", "ip daddr 10.43.0.80 tcp dport 80 dnat to 10.244.1.5:8080", "counter")),
 		connected("masqueraded", talk{client: "10.0.0.11", server: podA, port: 1000, seen: "10.244.0.0"}, natTable("ip", "counter", "ip saddr 10.0.0.11 oifname vx0 masquerade")))
+}
+
+// out2out are packets from one tunnel to another and back, one of them with bytes behind the packet.
+func out2out(node, second tunnel) []Packet {
+	there, back := fromPod(podA, "10.245.1.5"), fromPod("10.245.1.5", podA)
+	return join(node.carry([][]byte{there.UDP("on"), there.TCP("S", 1, "")}), second.carry([][]byte{back.UDP("back"), lab.Edited(back.UDP("padded"), lab.Append(0, 0, 0, 0))}))
 }
 
 // stateful is how nearly every host's rules begin.

@@ -54,6 +54,9 @@ func (h hosts) set(line string) error {
 
 // answer gives what the hosts at a port reply to a frame from the router, with the VLAN tags that it came with; nil if nothing.
 func (h hosts) answer(port int, frame []byte) (reply []byte) {
+	if inner, at := unwrap(frame); inner != nil {
+		return h.answerWithin(port, frame, inner, at)
+	}
 	tags := tagsOf(frame)
 	at := 12 + len(tags)
 	if len(frame) < at+2 {

@@ -23,6 +23,9 @@ const (
 )
 
 func limited(f []byte, own *addresses) limit {
+	if inner, _ := unwrap(f); inner != nil {
+		return limited(inner, own)
+	}
 	h, ok := readIP(f)
 	if !ok || !own.has(h.src) || h.l4+1 >= len(f) {
 		return none
@@ -50,6 +53,9 @@ func (l limits) add(out *output, own *addresses) {
 			kind := limited(f, own)
 			if kind == none {
 				continue
+			}
+			if inner, _ := unwrap(f); inner != nil {
+				f = inner
 			}
 			h, _ := readIP(f)
 			if l[h.dst] == nil {
@@ -86,10 +92,16 @@ func (s *sent) add(packets []Packet, linux *output) {
 	exits := map[string]int{}
 	for i := range Ports {
 		for _, f := range linux[i] {
+			if inner, _ := unwrap(f); inner != nil {
+				f = inner
+			}
 			exits[packetOf(f)] = i
 		}
 	}
 	for _, p := range packets {
+		if inner, _ := unwrap(p.Frame); inner != nil {
+			p.Frame = inner
+		}
 		h, ok := readIP(p.Frame)
 		if !ok {
 			continue

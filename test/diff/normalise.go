@@ -104,6 +104,9 @@ func noise(f []byte) bool {
 
 // once says whether a frame is to be counted once however often it was sent: solicitations, which are repeated by the clock.
 func once(f []byte, own *addresses) bool {
+	if inner, _ := unwrap(f); inner != nil {
+		return once(inner, own)
+	}
 	if fromHost(f) {
 		return false
 	}

@@ -39,7 +39,7 @@ func (g *packetGen) packets(n int) []Packet {
 		case k < 9:
 			for _, p := range g.burst(p.Port, v6) {
 				p.Frame = g.tag(p.Port, p.Frame)
-				out = append(out, p)
+				out = append(out, g.within(p)...)
 			}
 			continue
 		case k < 11:
@@ -54,7 +54,7 @@ func (g *packetGen) packets(n int) []Packet {
 		if chance(g.rng, 20) || len(p.Frame) > lab.MaxWireFrame {
 			p.How = SKB
 		}
-		out = append(out, p)
+		out = append(out, g.within(p)...)
 	}
 	return out
 }

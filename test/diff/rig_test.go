@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ var (
 	talksFlag    = flag.Int("talks", 10, "generated cases of conversations")
 	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
 	bridgesFlag  = flag.Int("bridges", bridgeShare, "percentage of generated configurations that have a bridge")
+	overlaysFlag = flag.Int("overlays", overlayShare, "percentage of generated configurations that have tunnels")
 	filtersFlag  = flag.Int("filters", filterShare, "percentage of generated configurations that have packet filters")
 	onlyFlag     = flag.Bool("uncovered", false, "do not fail for reasons and nodes that were not hit")
 )
@@ -45,7 +47,7 @@ const quiet = 20 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	filterShare, bridgeShare = *filtersFlag, *bridgesFlag
+	filterShare, bridgeShare, overlayShare = *filtersFlag, *bridgesFlag, *overlaysFlag
 	os.Exit(lab.Main(m))
 }
 
@@ -156,7 +158,7 @@ func failFast() bool {
 // kinds are those of the links that configurations may stack on this kernel.
 func kinds(t *testing.T) []string {
 	probeOnce.Do(func() {
-		for _, kind := range stackedKinds {
+		for _, kind := range slices.Concat(stackedKinds, overlayKinds) {
 			if hasKind(t, kind) {
 				probed = append(probed, kind)
 			}
