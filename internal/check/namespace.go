@@ -36,7 +36,7 @@ func namespace() []Result {
 	g := graph.Build(net, graph.Policy{Hook: "auto", Kernel: f.Kernel()})
 	for i := range g.Ports {
 		if l := net.Link(g.Ports[i].Index); l != nil && l.Name != "lo" {
-			out = append(out, device(l, &g.Ports[i]))
+			out = append(out, device(l, g.Ports[i]))
 			out = append(out, conflicts(l)...)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/datapath"
 )
 
@@ -77,7 +77,7 @@ func Requirements() error {
 }
 
 func typeInformation() error {
-	if _, err := btf.LoadKernelSpec(); err != nil {
+	if _, err := bpfobj.KernelTypes(); err != nil {
 		return fmt.Errorf("the kernel's type information is missing (/sys/kernel/btf/vmlinux, CONFIG_DEBUG_INFO_BTF); every distribution kernel since 2021 has it: %w", err)
 	}
 	return nil

@@ -162,7 +162,7 @@ type capability struct {
 }
 
 // readDevices fills in what the drivers of links say; index is that of the only link, or 0 for all.
-func (r *Reader) readDevices(links []model.Link, index int) {
+func (r *Reader) readDevices(links []*model.Link, index int) {
 	caps := map[int]*capability{}
 	of := func(i int) *capability {
 		if caps[i] == nil {
@@ -182,8 +182,7 @@ func (r *Reader) readDevices(links []model.Link, index int) {
 			r.fault(Links, "offloads", err)
 		}
 	}
-	for i := range links {
-		l := &links[i]
+	for _, l := range links {
 		c := of(l.Index)
 		l.XDPFeatures, l.GRO, l.TSO = c.xdp, c.gro, c.tso
 		// Only a card strips: a software device (one with a kind) names the offload too, but a frame from a wire keeps its tag.

@@ -40,7 +40,11 @@ func newHookWalk() (*hookWalk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the guard object: %w", err)
 	}
-	prog, err := ebpf.NewProgram(spec.Programs["shunt_hooks"])
+	types, err := bpfobj.KernelTypes() // has all that this reads; left to itself, the library would read the types of every module that is loaded
+	if err != nil {
+		return nil, fmt.Errorf("reading the kernel's type information: %w", err)
+	}
+	prog, err := ebpf.NewProgramWithOptions(spec.Programs["shunt_hooks"], ebpf.ProgramOptions{KernelTypes: types})
 	if err != nil {
 		return nil, fmt.Errorf("loading the hook walk: %w", err)
 	}

@@ -204,13 +204,14 @@ func linkRequest(index int) request {
 // reading, unless it is a new device.
 func (r *Reader) readLinks(n *model.Network, only map[int]bool) {
 	old := n.Links
-	var links []model.Link
+	var links []*model.Link
 	take := func(_ uint16, b []byte) error {
 		raw, err := decodeLink(b)
 		if err != nil {
 			return err
 		}
-		links = append(links, r.finishLink(raw, n.Link(raw.Index)))
+		l := r.finishLink(raw, n.Link(raw.Index))
+		links = append(links, &l)
 		return nil
 	}
 	if only == nil {
@@ -238,7 +239,7 @@ func (r *Reader) readLinks(n *model.Network, only map[int]bool) {
 		}
 		links = replaced(old, links, only)
 	}
-	byIndex := func(a, b model.Link) int { return a.Index - b.Index }
+	byIndex := func(a, b *model.Link) int { return a.Index - b.Index }
 	if !slices.IsSortedFunc(links, byIndex) {
 		slices.SortFunc(links, byIndex)
 	}
@@ -248,9 +249,9 @@ func (r *Reader) readLinks(n *model.Network, only map[int]bool) {
 }
 
 // replaced gives the old links with those in only taken out and the new ones in their place.
-func replaced(old, fresh []model.Link, only map[int]bool) []model.Link {
-	slices.SortFunc(fresh, func(a, b model.Link) int { return a.Index - b.Index })
-	out := make([]model.Link, 0, len(old)+len(fresh))
+func replaced(old, fresh []*model.Link, only map[int]bool) []*model.Link {
+	slices.SortFunc(fresh, func(a, b *model.Link) int { return a.Index - b.Index })
+	out := make([]*model.Link, 0, len(old)+len(fresh))
 	for i := range old {
 		for len(fresh) > 0 && fresh[0].Index < old[i].Index {
 			out, fresh = append(out, fresh[0]), fresh[1:]
@@ -296,37 +297,46 @@ func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 	return l
 }
 
-// relate fills in what follows from other links.
-func relate(links []model.Link) {
-	var slaves, active map[int][]int // nil in most networks
-	for i := range links {
-		if m := links[i].Master; m != 0 {
-			if slaves == nil {
-				slaves, active = map[int][]int{}, map[int][]int{}
-			}
-			slaves[m] = append(slaves[m], links[i].Index)
-			if links[i].BondActive {
-				active[m] = append(active[m], links[i].Index)
-			}
-		}
-	}
-	for i := range links {
-		l := &links[i]
-		if l.Bond != nil {
-			l.Bond = &model.Bond{Mode: l.Bond.Mode, Slaves: slaves[l.Index], Active: active[l.Index]}
-		}
+// relate fills in what follows from other links. Those of earlier readings are not changed, but others take their places.
+func relate(links []*model.Link) {
+	for i, l := range links {
+		kind := l.MasterKind
 		if l.Master == 0 {
-			l.MasterKind = ""
-		} else if l.MasterKind == "" {
-			if j, ok := slices.BinarySearchFunc(links, l.Master, func(l model.Link, want int) int { return l.Index - want }); ok {
-				l.MasterKind = links[j].Kind
+			kind = ""
+		} else if kind == "" {
+			if j, ok := slices.BinarySearchFunc(links, l.Master, func(l *model.Link, want int) int { return l.Index - want }); ok {
+				kind = links[j].Kind
 			}
 		}
+		if l.Bond == nil && kind == l.MasterKind {
+			continue
+		}
+		related := *l
+		related.MasterKind = kind
+		if l.Bond != nil {
+			related.Bond = bondOf(l, links)
+		}
+		links[i] = &related
 	}
 }
 
+// bondOf is a bond with its slaves.
+func bondOf(bond *model.Link, links []*model.Link) *model.Bond {
+	out := &model.Bond{Mode: bond.Bond.Mode}
+	for _, s := range links {
+		if s.Master != bond.Index {
+			continue
+		}
+		out.Slaves = append(out.Slaves, s.Index)
+		if s.BondActive {
+			out.Active = append(out.Active, s.Index)
+		}
+	}
+	return out
+}
+
 // forget drops what is kept by ifindex of devices that are gone.
-func (r *Reader) forget(links []model.Link) {
+func (r *Reader) forget(links []*model.Link) {
 	if len(r.qdisc) <= len(links) {
 		return
 	}

@@ -85,7 +85,7 @@ func (r *Reader) readNetfilter(n *model.Network) {
 			devices = append(devices, n.Links[i].Name)
 		}
 	}
-	bridges := slices.ContainsFunc(n.Links, func(l model.Link) bool { return l.Kind == kindBridge })
+	bridges := slices.ContainsFunc(n.Links, func(l *model.Link) bool { return l.Kind == kindBridge })
 	registered, err := r.readHooks(devices)
 	order := registered
 	if errors.Is(err, errNoHookList) {
@@ -109,7 +109,7 @@ func (r *Reader) readNetfilter(n *model.Network) {
 }
 
 // onEachDevice gives a hook on "eth*" once for each device that the pattern means.
-func onEachDevice(h model.NFHook, links []model.Link) (out []model.NFHook) {
+func onEachDevice(h model.NFHook, links []*model.Link) (out []model.NFHook) {
 	prefix, pattern := strings.CutSuffix(h.Device, "*")
 	if !pattern {
 		return []model.NFHook{h}

@@ -32,8 +32,7 @@ func (r *Reader) programOf(id uint32, hook string) model.Program {
 // readTCX asks devices for their tcx programs, of which no event tells: all, or those in only.
 func (r *Reader) readTCX(n *model.Network, only map[int]bool) {
 	links := slices.Clone(n.Links)
-	for i := range links {
-		l := &links[i]
+	for i, l := range links {
 		if only != nil && !only[l.Index] {
 			continue
 		}
@@ -50,7 +49,10 @@ func (r *Reader) readTCX(n *model.Network, only map[int]bool) {
 				progs = append(progs, r.programOf(id, at.hook))
 			}
 		}
-		l.TCX = progs
+		if !slices.Equal(l.TCX, progs) {
+			changed := *l
+			changed.TCX, links[i] = progs, &changed
+		}
 	}
 	n.Links = links
 }

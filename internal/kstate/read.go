@@ -7,7 +7,7 @@ import "github.com/shuntnet/shunt/internal/model"
 // manyLinks is the number of changed devices from which on one dump is cheaper than a question for each.
 const manyLinks = 16
 
-// Read reads the given parts again and returns a new Network that shares all other parts with the one before. Links and
+// Read reads the given parts again and returns a new Network that shares all other parts with the one before, and links that are as they were. Links and
 // addresses are read for those devices only of which Wait learned, unless p is All. The first Read reads everything.
 func (r *Reader) Read(p Parts) (*model.Network, error) {
 	if err := r.onThread(); err != nil {
@@ -72,6 +72,7 @@ func (r *Reader) Read(p Parts) (*model.Network, error) {
 		n.Faults = append(n.Faults, r.faults[part]...)
 		n.Unknown = append(n.Unknown, r.unknown[part]...)
 	}
+	n.Links = model.Carry(n.Links, r.last.Links)
 	r.last, r.read = n, p
 	return &n, nil
 }

@@ -32,6 +32,8 @@ const (
 	rtaxLock    = 1
 	rtaxLast    = 17 // RTAX_FASTOPEN_NO_COOKIE
 	nhHeader    = 8  // struct rtnexthop
+
+	cacheExpires = 8 // offset of rta_expires in struct rta_cacheinfo
 )
 
 // routeKey is what the kernel tells routes of a table apart by. Routes appended to each other can share it.
@@ -51,6 +53,7 @@ type rawRoute struct {
 	customLocal bool   // of type local and not made by the kernel for an address
 	cached      bool   // an exception, not configuration
 	redirected  bool   // one of IPv4 that leads elsewhere: learned from an ICMP redirect
+	expires     bool   // with the time
 }
 
 // notable says whether a route needs care by itself; its next-hop object may add to that.
@@ -85,6 +88,11 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 			rt.key.metric = ad.Uint32()
 		case rtaNexthopID:
 			rt.nexthop = ad.Uint32()
+		case unix.RTA_CACHEINFO: // struct rta_cacheinfo
+			ci := raw(ad)
+			rt.expires = rt.expires || len(ci) < cacheExpires+4 || get32(ci, cacheExpires) != 0
+		case unix.RTA_EXPIRES:
+			rt.expires = true
 		case unix.RTA_FLOW:
 			rt.Realm = true
 		case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
@@ -161,7 +169,9 @@ type routeState struct {
 	notable map[routeKey]model.Route
 	copies  map[routeKey]int // how often a notable route was added under the same key
 	custom  bool
-	tos     bool // an IPv4 route asks for the TOS; stays so until the next full read
+	tos     bool                // an IPv4 route asks for the TOS; stays so until the next full read
+	prefix6 map[prefixKey]uint8 // IPv6 routes of the main table by their prefix, without those of every interface's own
+	shared6 int                 // prefixes that have several, or several next hops, or one that expires
 	hops    map[uint32]nexthop
 	valid   bool          // deltas may be applied
 	doubt   bool          // a delta could not be decided; the next read starts anew
@@ -185,6 +195,7 @@ func (s *routeState) apply(rt *rawRoute) {
 		s.doubt = true // an object that came after the last reading of objects
 		rt.Unknown = append(rt.Unknown, model.Unknown{Where: "route " + rt.Prefix.String(), What: fmt.Sprintf("nexthop %d", rt.nexthop)})
 	}
+	s.share(rt, 1)
 	if !rt.notable() {
 		return
 	}
@@ -195,6 +206,40 @@ func (s *routeState) apply(rt *rawRoute) {
 	s.copies[rt.key]++
 	s.changed = true
 }
+
+// share counts a route in or out among those of its prefix. Which of several goes is not always said: prefixes stay shared then until the next full read.
+func (s *routeState) share(rt *rawRoute, n int) {
+	if rt.Family != model.IP6 || rt.Table != unix.RT_TABLE_MAIN || rt.Prefix.Bits() > 0 && (rt.Prefix.Addr().IsLinkLocalUnicast() || rt.Prefix.Addr().IsMulticast()) {
+		return
+	}
+	key := prefixKey(append(rt.Prefix.Addr().AsSlice(), byte(rt.Prefix.Bits())))
+	was := s.prefix6[key]
+	now := was
+	switch {
+	case was == many || n > 0 && (rt.Multipath || rt.expires || was == many-1): // what has expired is found until it is collected, and by one lookup of two
+		now = many
+	case n > 0:
+		now++
+	case was > 0:
+		now--
+	}
+	if (was > 1) != (now > 1) {
+		before := s.shared6 > 0
+		s.shared6 += cmp.Compare(now, was)
+		s.changed = s.changed || before != (s.shared6 > 0)
+	}
+	if now == 0 {
+		delete(s.prefix6, key)
+	} else {
+		s.prefix6[key] = now
+	}
+}
+
+// prefixKey is an IPv6 prefix, address and length, without a pointer: a million of them are nothing for the collector to look at.
+type prefixKey [17]byte
+
+// many is how many routes of a prefix are not counted any more.
+const many = 255
 
 func merge(a, b model.Route) model.Route {
 	if a.MTU != 0 && (b.MTU == 0 || a.MTU < b.MTU) {
@@ -222,6 +267,7 @@ func (s *routeState) event(typ, flags uint16, b []byte) {
 	had := s.copies[rt.key]
 	if typ == unix.RTM_DELROUTE {
 		s.count[rt.Family]--
+		s.share(&rt, -1)
 		if had == 0 {
 			return
 		}
@@ -241,6 +287,7 @@ func (s *routeState) event(typ, flags uint16, b []byte) {
 		if had > 0 {
 			s.doubt, s.changed = true, true // the notable one may be the replaced one
 		}
+		s.share(&rt, -1)
 	} else {
 		s.count[rt.Family]++
 	}
@@ -268,7 +315,7 @@ func (r *Reader) readRoutes(n *model.Network) {
 	n.Routes = model.RouteFacts{
 		Count4: s.count[model.IP4], Count6: s.count[model.IP6],
 		Notable: collapse(s.notable),
-		Custom4: s.custom, TOS4: s.tos,
+		Custom4: s.custom, TOS4: s.tos, Shared6: s.shared6 > 0,
 	}
 }
 
@@ -285,6 +332,11 @@ func (r *Reader) readAllRoutes() {
 	s.notable, s.copies = map[routeKey]model.Route{}, map[routeKey]int{}
 	s.custom, s.tos, s.doubt = false, false, false
 	s.count = map[model.Family]int{}
+	s.shared6 = 0
+	if s.prefix6 == nil {
+		s.prefix6 = map[prefixKey]uint8{}
+	}
+	clear(s.prefix6)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		fixed := make([]byte, unix.SizeofRtMsg)
 		fixed[0] = family

@@ -55,6 +55,7 @@ func readRules(k kernel) *RuleReading {
 		nft = &nftTables{dump: &nftables.Dump{}}
 	}
 	legacy, _ := r.readLegacy()
+	r.faultNFT(nft)
 	sets := r.readIPSets()
 	r.translate(&out.Ruleset, nft, legacy, sets)
 	if len(out.Ruleset.Tables) > 0 {
@@ -73,6 +74,7 @@ func readRules(k kernel) *RuleReading {
 
 // readFilter gives the rule set for the Network: the one before, if nothing in it can have changed.
 func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool, hooks []rawHook) *ruleset.Ruleset {
+	r.faultNFT(nft)
 	sets := &ipset.Dump{}
 	if nft.sets || slices.ContainsFunc(legacy, func(t *legacyTable) bool { return t.sets }) {
 		sets = r.readIPSets()
@@ -81,6 +83,7 @@ func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool,
 		return a.Name == b.Name && a.Index == b.Index && a.Type == b.Type && a.Family == b.Family && a.Counters == b.Counters && a.Problem == b.Problem
 	}
 	if nft == r.filter.nft && slices.EqualFunc(sets.Sets, r.filter.sets.Sets, same) && sameHooks(hooks, r.filter.hooks) && (!changed || r.filter.followLegacy(legacy)) && r.filter.follow() {
+		r.faults[Netfilter] = append(r.faults[Netfilter], r.filter.faults...)
 		return r.filter.rules
 	}
 	r.filter = filter{nft: nft, sets: sets, hooks: hooks, legacy: legacy, memories: map[*legacyTable]*xtables.Memory{}}
@@ -98,6 +101,13 @@ func (r *Reader) readFilter(nft *nftTables, legacy []*legacyTable, changed bool,
 	return out
 }
 
+// faultNFT names what is in nf_tables but so broken that no rule set can hold it. It is a fault of every reading in which it is there, not only of the first.
+func (r *Reader) faultNFT(nft *nftTables) {
+	for _, err := range nft.bad {
+		r.fault(Netfilter, "nf_tables", err)
+	}
+}
+
 // filter is what the last rule set was made of.
 type filter struct {
 	nft         *nftTables
@@ -105,7 +115,8 @@ type filter struct {
 	hooks       []rawHook
 	rules       *ruleset.Ruleset
 	translation *nftables.Translation
-	counters    int // that it had at first
+	counters    int               // that it had at first
+	faults      []model.ReadFault // tables that are not in it, since they are not understood
 
 	legacy   []*legacyTable
 	xt       xtables.Context
@@ -219,16 +230,15 @@ func (r *Reader) translate(out *ruleset.Ruleset, nft *nftTables, legacy []*legac
 		},
 		Member: func(id ruleset.SetID) *ruleset.Set { return &out.Sets[id] },
 	}
-	for _, err := range nft.bad {
-		r.fault(Netfilter, "nf_tables", err)
-	}
 	translation := nftables.Translate(nft.dump, out, xt)
 	for _, t := range legacy {
 		xt.Six = t.family == model.IP6
 		memory := xtables.NewMemory()
 		table, err := xtables.FollowTable(t.blob, t.rulesOf(), &xt, out, memory, nil)
 		if err != nil {
-			r.fault(Netfilter, fmt.Sprintf("legacy table %s of %s", t.name, t.family), err)
+			f := model.ReadFault{Part: fmt.Sprintf("legacy table %s of %s", t.name, t.family), Err: err.Error()}
+			r.faults[Netfilter] = append(r.faults[Netfilter], f)
+			r.filter.faults = append(r.filter.faults, f)
 			continue
 		}
 		out.Tables = append(out.Tables, table)

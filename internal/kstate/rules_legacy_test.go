@@ -327,3 +327,36 @@ func TestRealRuleSets(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteBack: -m rpfilter, which Linux takes at prerouting alone.
+func TestRouteBack(t *testing.T) {
+	ns := namespace(t)
+	for _, tool := range []string{"ip6tables-legacy", "ip6tables-nft", "iptables-legacy"} {
+		family := ruleset.IP6
+		if tool == "iptables-legacy" {
+			family = ruleset.IP4
+		}
+		for options, want := range map[string]string{
+			"-m rpfilter":                                 "fib saddr . iif oif 1-1, count, drop",
+			"-m rpfilter --validmark --invert":            "not fib saddr . iif oif 1-1, count, drop",
+			"-m rpfilter --loose --accept-local --invert": "not fib saddr oif 1-1, count, drop",
+		} {
+			ns.run(t, fmt.Sprintf("%s -t raw -F PREROUTING; %s -t raw -A PREROUTING %s -j DROP", tool, tool, options))
+			tables := readAll(t).Ruleset
+			ns.run(t, tool+" -t raw -F")
+			table := tables.Table(family, "raw")
+			for i := range tables.Tables { // legacy and nft may both have one of the name
+				if x := &tables.Tables[i]; x.Family == family && x.Name == "raw" && len(x.Chain("PREROUTING").Rules) > 0 {
+					table = x
+				}
+			}
+			rule := table.Chain("PREROUTING").Rules[0]
+			if family == ruleset.IP4 {
+				want = "unknown xt match rpfilter, count, drop"
+			}
+			if got := steps(rule); got != want || !strings.Contains(rule.Text, options) && family == ruleset.IP6 {
+				t.Errorf("%s %s\n  got  %s (%s)\n  want %s", tool, options, got, rule.Text, want)
+			}
+		}
+	}
+}

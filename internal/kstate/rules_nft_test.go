@@ -137,6 +137,7 @@ ct state invalid counter drop
 ct state vmap { invalid : drop, established : accept, related : accept }
 ct status dnat accept
 ct direction reply accept
+meta nfproto ipv6 fib saddr . mark . iif oif missing drop
 ct mark 0x00000010 accept
 ct mark & 0x000000f0 == 0x00000010 accept
 ip saddr 10.0.0.0/8 ip daddr 10.1.2.3 tcp dport { 80, 443, 1000-2000 } counter accept
@@ -206,10 +207,13 @@ drop
 // TestNFTSteps looks at the steps of rules with each kind of expression.
 func TestNFTSteps(t *testing.T) {
 	ns := namespace(t)
+	var sets []ruleset.Set
 	rule := func(text string) ruleset.Rule {
 		t.Helper()
 		ns.run(t, "nft -f - <<'EOT'\nflush ruleset\ntable inet f {\n chain forward { type filter hook forward priority 0;\n"+text+"\n }\n }\nEOT")
-		chain := readAll(t).Ruleset.Table(ruleset.Inet, "f").Chain("forward")
+		read := readAll(t).Ruleset
+		sets = read.Sets
+		chain := read.Table(ruleset.Inet, "f").Chain("forward")
 		if len(chain.Rules) != 1 {
 			t.Fatalf("%s: %d rules", text, len(chain.Rules))
 		}
@@ -238,12 +242,21 @@ func TestNFTSteps(t *testing.T) {
 		{"meta mark set 7", "set mark &0 ^7"},
 		{"meta mark set ct mark", "not ct mark, set mark &0 ^0 ^ct mark&ffffffff"},
 		{"meta mark set ct mark & 0xff", "not ct mark, set mark &0 ^0 ^ct mark&ff"},
+		{"meta mark set ip saddr map { 10.0.0.1 : 1, 10.1.0.0/16 : 0x2000003 }", "nfproto 2-2, set mark ip saddr map a000001-a000001=1 a010000-a01ffff=2000003"},
+		{"meta mark set ip saddr . udp dport map { 10.0.0.1 . 53 : 7 }", "nfproto 2-2, l4proto 11-11, set mark ip saddr dport map a000001-a000001.35-35=7"},
+		{"meta mark set meta mark map { 1 : 2 }", "set mark mark map 1-1=2"},
+		{"meta priority set tcp dport map { 80 : 1:7 }", "l4proto 6-6, slow meta priority set"},
+		{"ct mark set tcp dport map { 80 : 7 }", "l4proto 6-6, slow ct mark set"},
 		{"ip dscp set cs2", "nfproto 2-2, set dsfield &3 ^40"},
 		{"ip6 dscp set cs2", "nfproto a-a, set dsfield &3 ^40"},
 		{"ip ttl set 5", "nfproto 2-2, slow payload set"},
 		{"fib daddr type local accept", "fib daddr type 4-4, accept"},
 		{"fib daddr type { local, broadcast } accept", "fib daddr type 4-4 8-8, accept"},
-		{"fib saddr . iif oif missing drop", "unknown fib saddr . iif oif, drop"},
+		{"fib saddr . iif oif missing drop", "fib saddr . iif oif 0-0, drop"},
+		{"fib saddr . mark . iif oif missing drop", "fib saddr . iif oif 0-0, drop"},
+		{"fib saddr . mark oif exists accept", "fib saddr oif 1-1, accept"},
+		{"fib daddr . iif oif missing drop", "unknown fib daddr . iif oif, drop"},
+		{"fib saddr oifname \"e0\" accept", "unknown fib saddr oifname, accept"},
 		{"ip frag-off & 0x1fff != 0 drop", "nfproto 2-2, not ip frag-off&1fff 0-0, drop"},
 		{"ip version 4 accept", "nfproto 2-2, unknown @nh,0,8, accept"},
 		{"@th,0,8 5 accept", "sport&ff00 500-500, accept"},
@@ -252,21 +265,25 @@ func TestNFTSteps(t *testing.T) {
 		{"meta skuid 0 accept", "unknown meta skuid, accept"},
 		{"numgen random mod 2 0 accept", "unknown numgen random mod 2, accept"},
 		{"ct original ip saddr 192.0.2.1 accept", "unknown ct ip saddr original, accept"},
-		{"ct mark set 5", "slow ct mark set"},
+		{"ct mark set 5", "save 0 5 0"},
+		{"ct mark set meta mark & 0xff | 0x100", "save 0 100 ff"},
+		{"ct mark set ct mark & 0xff | 0x100", "not ct mark, save ff 100 0"},
+		{"ct zone set 5", "slow ct zone set"},
 		{"udp dport vmap { 53 : accept, 54 : drop }", "l4proto 11-11, vmap dport"},
 		{"icmp type vmap { 8 : accept }", "nfproto 2-2, l4proto 1-1, unknown verdict map"},
 		{"ip saddr . udp dport { 192.0.2.1 . 53 } accept", "nfproto 2-2, l4proto 11-11, lookup ip saddr dport, accept"},
 		{"ip saddr != { 192.0.2.1 } accept", "nfproto 2-2, not ip saddr c0000201-c0000201, accept"},
 		{"ct state new notrack", "not ct state&8 0-0, notrack"},
 	} {
-		if got := steps(rule(c.rule)); got != c.want {
+		r := rule(c.rule)
+		if got := steps(r, sets...); got != c.want {
 			t.Errorf("%s\n  got  %s\n  want %s", c.rule, got, c.want)
 		}
 	}
 }
 
 // steps writes the steps of a rule in few words.
-func steps(r ruleset.Rule) string {
+func steps(r ruleset.Rule, sets ...ruleset.Set) string {
 	var out []string
 	hex := func(v ruleset.Value) string {
 		if v.Hi != 0 {
@@ -325,10 +342,23 @@ func steps(r ruleset.Rule) string {
 			text = strings.TrimSpace([]string{"continue", "accept", "drop", "return", "jump", "goto"}[s.Code] + " " + s.Chain)
 		case ruleset.Count:
 			text = "count"
+		case ruleset.SaveMark:
+			text = fmt.Sprintf("save %x %x %x", s.And, s.Xor, s.Mask)
 		case ruleset.SetField:
 			text = fmt.Sprintf("set %s &%x ^%x", s.Field, s.And, s.Xor)
 			if s.From != ruleset.NoField {
 				text += fmt.Sprintf(" ^%s&%x", s.From, s.Mask)
+			}
+		case ruleset.SetByMap:
+			text = "set " + s.Field.String() + keys(s.Key) + " map"
+			if int(s.Set) < len(sets) {
+				for _, e := range sets[s.Set].Elements {
+					var parts []string
+					for _, k := range e.Key {
+						parts = append(parts, hex(k.Lo)+"-"+hex(k.Hi))
+					}
+					text += " " + strings.Join(parts, ".") + "=" + hex(e.Data)
+				}
 			}
 		case ruleset.NoTrack:
 			text = "notrack"
@@ -394,10 +424,11 @@ func TestNFTSets(t *testing.T) {
 			map verdicts { type inet_service : verdict; elements = { 80 : accept, 81 : jump u } }
 			map data { type ipv4_addr : ipv4_addr; elements = { 192.0.2.1 : 10.0.0.1 } }
 			map objects { type ipv4_addr : counter; }
-			set dyn { type ipv4_addr; flags dynamic; size 10; }
+			set dyn { type ipv4_addr; flags dynamic; size 10; elements = { 192.0.2.1 } }
+			set grown { type ipv4_addr; flags dynamic; size 10; }
 			set odd { type ipv4_addr . icmp_type . mark . inet_proto; elements = { 192.0.2.1 . 8 . 0x5 . tcp } }
 			set raw { typeof @nh,32,16; elements = { 0x1234 } }
-			chain u { }
+			chain u { update @grown { ip saddr }; }
 		}
 		EOT`)
 	want := map[string]string{
@@ -412,7 +443,8 @@ func TestNFTSets(t *testing.T) {
 		"verdicts": "[16] verdicts 50 accept | 51 jump u",
 		"data":     "[32] data c0000201 a000001",
 		"objects":  "[32] unknown (a map of objects (counter))",
-		"dyn":      "[32] dynamic",
+		"dyn":      "[32] c0000201", // by commands alone, as long as no rule does it
+		"grown":    "[32] dynamic",
 		"odd":      "[32 8 32 8] c0000201 8 5 6",
 		"raw":      "[16] 1234",
 	}

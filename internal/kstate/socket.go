@@ -4,6 +4,8 @@ package kstate
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -32,6 +34,8 @@ const (
 	inetMsg         = 72 // struct inet_diag_msg
 	inetSockopt     = 22
 	inetTransparent = 1 << 5
+	inetSource      = 8 // idiag_state and its neighbours, two ports
+	tcpEstablished  = 1
 	tcpListen       = 10
 )
 
@@ -50,7 +54,7 @@ func (r *Reader) readSockets(n *model.Network) {
 	if !known("XDP") {
 		s.XDP = r.readXDPSockets()
 	}
-	s.Transparent = r.readTransparent(n.Sockets.Transparent, count)
+	s.Transparent, s.Locals = r.readConnected(n.Sockets, count)
 	n.Sockets = s
 }
 
@@ -69,6 +73,21 @@ func (r *Reader) socketCounts() (map[string]int, error) {
 		}
 	}
 	return out, nil
+}
+
+// timeWait says whether some TCP connection of this namespace is in TIME_WAIT: early demultiplexing finds it for another minute, and it is no socket that is counted.
+func (r *Reader) timeWait() bool {
+	text, err := r.k.file("/proc/net/sockstat")
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if i := slices.Index(f, "tw"); i >= 0 && i+1 < len(f) {
+			return f[i+1] != "0"
+		}
+	}
+	return true // where it does not say so there can be
 }
 
 func (r *Reader) readPacketSockets() (out []model.PacketSocket) {
@@ -173,43 +192,44 @@ func (r *Reader) readXDPSockets() (out []int) {
 	return slices.Compact(out)
 }
 
-// transparentShare is the part of time, one over it, that looking for transparent sockets may take: a proxy can have a
+// transparentShare is the part of time, one over it, that looking at connected sockets may take: a proxy can have a
 // hundred thousand sockets.
 const transparentShare = 50
 
-// readTransparent looks for sockets with IP_TRANSPARENT that early demultiplexing can find: connected TCP and UDP sockets. A
-// listening one is found only through a netfilter rule, which is a reason by itself.
-func (r *Reader) readTransparent(last bool, count map[string]int) bool {
+// manyLocals is how many addresses of sockets are told apart. Who has more has them by IP_TRANSPARENT.
+const manyLocals = 4096
+
+// readConnected looks for sockets that early demultiplexing can find, which are connected TCP and UDP sockets: for IP_TRANSPARENT, and for their own
+// addresses. A listening one, or one without a remote address, is found only through a netfilter rule, which is a reason by itself.
+func (r *Reader) readConnected(last model.Sockets, count map[string]int) (transparent bool, locals []netip.Addr) {
 	if r.now().Sub(r.transparentRead) < transparentShare*r.transparentCost {
-		return last
+		return last.Transparent, last.Locals
 	}
 	start := r.now()
-	found := false
+	found := map[netip.Addr]bool{}
+	waiting := r.timeWait()
 	for _, p := range []struct {
-		proto byte
-		name  string
-	}{{unix.IPPROTO_TCP, "TCP"}, {unix.IPPROTO_UDP, "UDP"}} {
+		proto  byte
+		name   string
+		states uint32
+	}{{unix.IPPROTO_TCP, "TCP", 0xffffffff &^ (1 << tcpListen)}, {unix.IPPROTO_UDP, "UDP", 1 << tcpEstablished}} {
 		for _, f := range []struct {
 			af     byte
 			suffix string
 		}{{unix.AF_INET, ""}, {unix.AF_INET6, "v6"}} {
-			if c, ok := count[p.name+f.suffix]; ok && c == 0 {
+			if c, ok := count[p.name+f.suffix]; ok && c == 0 && !(waiting && p.proto == unix.IPPROTO_TCP) {
 				continue
 			}
 			fixed := make([]byte, 56) // struct inet_diag_req_v2
 			fixed[0], fixed[1] = f.af, p.proto
-			put32(fixed, 4, 0xffffffff&^(1<<tcpListen))
+			put32(fixed, 4, p.states)
 			err := r.ask("sockets", func() error {
 				return r.k.netlink(request{proto: unix.NETLINK_SOCK_DIAG, typ: sockDiagByFamily, dump: true, body: fixed}, func(_ uint16, b []byte) error {
-					if len(b) < inetMsg {
-						return errors.New("socket message too short")
+					local, isTransparent, err := decodeConnected(b)
+					transparent = transparent || isTransparent
+					if local.IsValid() && !local.IsUnspecified() && !local.IsLoopback() && !local.IsLinkLocalUnicast() && len(found) <= manyLocals {
+						found[local] = true
 					}
-					_, err := attrs(b[inetMsg:], func(ad *netlink.AttributeDecoder) bool {
-						if opt := raw(ad); ad.Type() == inetSockopt && len(opt) > 0 && opt[0]&inetTransparent != 0 {
-							found = true
-						}
-						return true
-					})
 					return err
 				})
 			})
@@ -220,7 +240,30 @@ func (r *Reader) readTransparent(last bool, count map[string]int) bool {
 	}
 	r.transparentRead = r.now()
 	r.transparentCost = r.transparentRead.Sub(start)
-	return found
+	if len(found) > manyLocals {
+		return true, nil
+	}
+	return transparent, slices.SortedFunc(maps.Keys(found), netip.Addr.Compare)
+}
+
+// decodeConnected reads a socket's own address, and whether it has IP_TRANSPARENT.
+func decodeConnected(b []byte) (local netip.Addr, transparent bool, err error) {
+	if len(b) < inetMsg {
+		return local, false, errors.New("socket message too short")
+	}
+	switch src := b[inetSource:]; b[0] { // idiag_family
+	case unix.AF_INET:
+		local = netip.AddrFrom4([4]byte(src))
+	case unix.AF_INET6:
+		local = netip.AddrFrom16([16]byte(src)).Unmap()
+	}
+	_, err = attrs(b[inetMsg:], func(ad *netlink.AttributeDecoder) bool {
+		if opt := raw(ad); ad.Type() == inetSockopt && len(opt) > 0 && opt[0]&inetTransparent != 0 {
+			transparent = true
+		}
+		return true
+	})
+	return local, transparent, err
 }
 
 // now is the clock; a replay has none and reads everything once.

@@ -3,6 +3,8 @@
 package kstate
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -95,7 +97,7 @@ func TestTransparentSockets(t *testing.T) {
 	ns := namespace(t)
 	ns.run(t, router)
 	r := open(t, Options{})
-	read := func(want bool) {
+	read := func(want bool, locals ...string) {
 		t.Helper()
 		r.transparentCost = 0
 		n, err := r.Read(Sockets)
@@ -104,6 +106,9 @@ func TestTransparentSockets(t *testing.T) {
 		}
 		if n.Sockets.Transparent != want || len(n.Faults) > 0 {
 			t.Errorf("transparent = %t, want %t (faults %v)", n.Sockets.Transparent, want, n.Faults)
+		}
+		if got := fmt.Sprint(n.Sockets.Locals); got != fmt.Sprint(locals) {
+			t.Errorf("own addresses of connected sockets are %s, want %s", got, locals)
 		}
 	}
 	if _, err := r.Read(All); err != nil {
@@ -125,10 +130,69 @@ func TestTransparentSockets(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	connected(false)
+	// Neither takes anything of what is forwarded: the one listens, the other has nobody to talk to.
+	for _, network := range []string{"tcp4", "udp4"} {
+		listening(t, network, "10.1.0.1:99")
+	}
 	read(false)
+	plain := connected(false)
+	read(false, "10.1.0.1")
 	c := connected(true)
-	read(true)
+	read(true, "10.1.0.1")
 	c.Close()
+	read(false, "10.1.0.1")
+	plain.Close()
 	read(false)
+}
+
+// listening opens a transparent socket that waits for anybody.
+func listening(t *testing.T, network, addr string) {
+	t.Helper()
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
+		return err
+	}}
+	var socket io.Closer
+	var err error
+	if network == "tcp4" {
+		socket, err = config.Listen(t.Context(), network, addr)
+	} else {
+		socket, err = config.ListenPacket(t.Context(), network, addr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+}
+
+// A TCP connection that waits for its end (TIME_WAIT) is no socket any more that is counted, and early demultiplexing finds it all the same.
+func TestWaitingConnectionsHaveAddresses(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, router)
+	ns.run(t, "ip link set lo up")
+	r := open(t, Options{})
+	l, err := net.Listen("tcp4", "10.1.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}}
+	near, err := d.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near.Close()
+	far.Close()
+	l.Close()
+	counts, err := r.socketCounts()
+	if err != nil || counts["TCP"] != 0 {
+		t.Fatalf("%d TCP sockets (%v)", counts["TCP"], err)
+	}
+	if n, err := r.Read(Sockets); err != nil || fmt.Sprint(n.Sockets.Locals) != "[10.1.0.1]" {
+		t.Errorf("addresses %v (%v)", n.Sockets.Locals, err)
+	}
 }

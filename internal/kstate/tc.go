@@ -80,10 +80,14 @@ func (r *Reader) readTC(n *model.Network) {
 		}
 	}
 	links := slices.Clone(n.Links)
-	for i := range links {
-		links[i].Qdiscs, links[i].TCFilters = nil, nil
-		if d := found[links[i].Index]; d != nil {
-			links[i].Qdiscs, links[i].TCFilters = d.qdiscs, d.filters
+	for i, l := range links {
+		d := found[l.Index]
+		if d == nil {
+			d = &tcOf{}
+		}
+		if !slices.Equal(l.Qdiscs, d.qdiscs) || !slices.Equal(l.TCFilters, d.filters) {
+			changed := *l
+			changed.Qdiscs, changed.TCFilters, links[i] = d.qdiscs, d.filters, &changed
 		}
 	}
 	n.Links = links

@@ -211,27 +211,29 @@ const (
 	steerEvery = 4 * time.Millisecond
 )
 
-// steer keeps the rate at what the receiver takes, and a little more, until the generator stops.
+// steer keeps the rate at what the receiver takes, and a little more, until the generator stops. What is refused is counted for the port, where other generators may
+// send too: the receiver is taken to refuse the same share of each one's.
 func (g *Generator) steer() error {
-	read := func() (sent, refused uint64, err error) {
+	read := func() (sent, taken, refused uint64, err error) {
 		if sent, err = g.Sent(); err == nil {
-			refused, err = g.port.refused()
+			taken, refused, err = g.port.answered()
 		}
-		return sent, refused, err
+		return sent, taken, refused, err
 	}
-	sent, refused, err := read()
+	sent, taken, refused, err := read()
 	if err != nil {
 		return err
 	}
 	last, step, order := time.Now(), 1.5, g.rate()
 	for !g.stopping() {
 		time.Sleep(steerEvery)
-		s, r, err := read()
+		s, t, r, err := read()
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		made, lost := float64(s-sent), min(float64(r-refused), float64(s-sent))
+		made := float64(s - sent)
+		lost := made * float64(r-refused) / max(float64(t-taken)+float64(r-refused), 1)
 		if made < float64(2*g.burst) {
 			continue // too few to say anything
 		}
@@ -246,7 +248,7 @@ func (g *Generator) steer() error {
 		if err := g.setRate(order); err != nil {
 			return err
 		}
-		sent, refused, last = s, r, now
+		sent, taken, refused, last = s, t, r, now
 	}
 	return nil
 }

@@ -278,11 +278,18 @@ func (p *Port) takesXDP() error {
 
 // refused counts the XDP frames that the port's peer did not take.
 func (p *Port) refused() (uint64, error) {
+	_, refused, err := p.answered()
+	return refused, err
+}
+
+// answered counts the XDP frames that the port's peer took, and those that it did not.
+func (p *Port) answered() (taken, refused uint64, err error) {
 	link, err := p.Peer.NS.nl.LinkByIndex(p.Peer.Index)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return stats(link).RxDropped, nil
+	s := stats(link)
+	return s.RxPackets, s.RxDropped, nil
 }
 
 // Received counts the frames that the port's receive queue has handed on, to an XDP program or to the network stack: once all that

@@ -48,6 +48,7 @@ type RouteFacts struct {
 	Notable        []Route // routes with a property that the lookup does not honour
 	Custom4        bool    // a local IPv4 route was ever made by hand (net->ipv4.fib_has_custom_local_routes, which is never cleared)
 	TOS4           bool    // some IPv4 route is for packets with a TOS
+	Shared6        bool    `json:",omitempty"` // some IPv6 prefix of the main table has several routes or next hops
 	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
 }
 
@@ -128,7 +129,10 @@ type XFRM struct {
 type Sockets struct {
 	Packet      []PacketSocket
 	XDP         []int // ifindexes with an AF_XDP socket
-	Transparent bool  // a socket with IP_TRANSPARENT exists
+	Transparent bool  // a connected socket with IP_TRANSPARENT exists
+	// Locals are the addresses that connected TCP and UDP sockets call their own, but for loopback and link-local ones. One that is not this host's any more (it moved to
+	// another router) still has Linux find the socket for packets on their way there, and forward none of those.
+	Locals []netip.Addr
 }
 
 // PacketSocket is an AF_PACKET socket that could see packets.

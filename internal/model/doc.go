@@ -9,7 +9,8 @@
 // value. What the kernel holds and the data path reads live (routes, neighbours) is not copied: a Network has only those
 // routes that need care.
 //
-// Invariant: a Network is never changed after it was handed on; slices and maps in it are shared and read-only. "Seen but
+// Invariant: a Network is never changed after it was handed on; slices and maps in it are shared and read-only, and links that did
+// not change are the same pointers in the next one. "Seen but
 // not understood" is a value (Unknown), and every consumer has to treat it as "leave it to the kernel".
 //
 // Anyone may read a Network concurrently. It holds no kernel object, so a crash leaves nothing.

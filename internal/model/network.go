@@ -11,7 +11,7 @@ import (
 
 // Network is everything in one network namespace that decides the fate of a forwarded packet and is not read live.
 type Network struct {
-	Links     []Link     // by ascending ifindex
+	Links     []*Link    // by ascending ifindex; one that is as it was before is the same pointer, so none is changed
 	Addrs     []Addr     // every local address
 	Rules     []Rule     // policy routing, both families, by family and priority
 	Routes    RouteFacts // only what needs care
@@ -189,14 +189,14 @@ func (n *Network) Link(index int) *Link {
 	if i == len(n.Links) || n.Links[i].Index != index {
 		return nil
 	}
-	return &n.Links[i]
+	return n.Links[i]
 }
 
 // LinkByName finds a device by name; nil when there is none.
 func (n *Network) LinkByName(name string) *Link {
 	for i := range n.Links {
 		if n.Links[i].Name == name {
-			return &n.Links[i]
+			return n.Links[i]
 		}
 	}
 	return nil

@@ -172,7 +172,7 @@ func (s *Set) head(a *nla.Attrs) error {
 		return h.Err
 	case flags&^knownHeadFlags != 0:
 		return fmt.Errorf("flags %#x", flags)
-	case h.V[dataMask] != nil && h.Uint32(dataMask, 0) != ^uint32(0):
+	case !s.Head && h.V[dataMask] != nil && h.Uint32(dataMask, 0) != ^uint32(0): // programs read it where it is
 		return errors.New("a mask of marks is not modelled")
 	case h.V[dataBitmask] != nil:
 		return errors.New("a bit mask of addresses is not modelled")

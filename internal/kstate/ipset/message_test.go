@@ -109,12 +109,17 @@ func TestHeadsAreAskedLive(t *testing.T) {
 		{Name: "a", Type: "hash:ip", Family: 2, Index: 1, Head: true},
 		{Name: "l", Type: "list:set", Index: 2, Head: true},
 		{Name: "c", Type: "hash:ip", Family: 2, Index: 3, Head: true, Counters: true},
-		{Name: "m", Type: "hash:net,iface", Family: 2, Index: 4, Head: true},
+		{Name: "m", Type: "hash:net,net", Family: 2, Index: 4, Head: true},
 		{Name: "n", Type: "hash:ip", Family: 2, Index: -1, Head: true},
+		{Name: "i", Type: "hash:net,iface", Family: 2, Index: 5, Head: true},
+		{Name: "k", Type: "hash:ip,mark", Family: 10, Index: 6, Head: true},
+		{Name: "e", Type: "hash:mac", Index: 7, Head: true},
+		{Name: "f", Type: "hash:ip,mac", Family: 10, Index: 8, Head: true},
+		{Name: "b", Type: "bitmap:ip,mac", Family: 2, Index: 9, Head: true},
 	}}
 	var out rs.Ruleset
 	Translate(&d, &out)
-	for i, want := range []string{"", "", "ipset with counters", "hash:net,iface changes without notice", "the kernel does not say where its ipsets are"} {
+	for i, want := range []string{"", "", "ipset with counters", "hash:net,net changes without notice", "the kernel does not say where its ipsets are", "", "hash:ip,mark changes without notice", "hash:mac changes without notice", "hash:ip,mac changes without notice", ""} {
 		if s := out.Sets[i]; !s.Live || s.Unknown != want || want == "" && int(s.Index) != d.Sets[i].Index {
 			t.Errorf("set %s: %+v, want %q", s.Name, s, want)
 		}
@@ -129,10 +134,15 @@ func TestHeadsHaveNoElements(t *testing.T) {
 		return append(append(out, b...), make([]byte, -len(b)&3)...)
 	}
 	m := slices.Concat([]byte{2, 0, 0, 0}, nested(attrName, []byte("a\x00")), nested(attrType, []byte("hash:ip\x00")), nested(attrFamily, []byte{2}), nested(attrRevision, []byte{6}), nested(attrIndex, []byte{0, 3}), nested(attrData|1<<15, nil))
+	masked := slices.Concat(m[:len(m)-4], nested(attrData|1<<15, nested(dataMask, []byte{0xf0, 0, 0, 0})))
 	for _, heads := range []bool{true, false} {
 		d := Dump{Heads: heads}
 		if err := d.Add(m); err != nil || len(d.Sets) != 1 || d.Sets[0].Head != heads || (d.Sets[0].Problem == "") != heads {
 			t.Errorf("heads %v: %+v, %v", heads, d.Sets, err)
+		}
+		d = Dump{Heads: heads} // programs read a mask of marks where it is
+		if err := d.Add(masked); err != nil || len(d.Sets) != 1 || (d.Sets[0].Problem == "") != heads {
+			t.Errorf("a mask of marks, heads %v: %+v, %v", heads, d.Sets, err)
 		}
 	}
 }

@@ -69,7 +69,10 @@ func (m *machine) immediate(e *Immediate) {
 	m.words.add(verdictText(v))
 }
 
-// setMeta writes to the packet's metadata. Only the mark is modelled, from a constant, from itself, or from the connection's.
+// marks says whether a map gives marks, as numbers in the machine's order.
+func (s *set) marks() bool { return len(s.data) == 1 && s.data[0].size == 4 && s.data[0].host }
+
+// setMeta writes to the packet's metadata. Only the mark is modelled, from a constant, from itself, from the connection's, or from a map.
 func (m *machine) setMeta(e *Meta) {
 	l := metaOf(e.Key)
 	v := m.get(e.Src, l.size)
@@ -88,11 +91,41 @@ func (m *machine) setMeta(e *Meta) {
 	case l.field == rs.Mark && ofConn && ctOf(conn.Key, conn.Dir).field == rs.CTMark && v.why == "" && v.host:
 		m.steps = append(m.steps, rs.Test{Field: rs.CTMark, Not: true}) // without a connection the rule ends
 		set.From, set.Mask, set.Xor = rs.CTMark, uint32(v.mask.Lo), uint32(v.xor.Lo)
+	case l.field == rs.Mark && v.by != nil && v.by.err == nil && v.by.set.marks() && v.by.at == len(m.steps):
+		m.steps = append(m.steps, rs.SetByMap{Field: rs.Mark, Set: v.by.set.id, Key: v.by.key})
+		m.words.add(name + " set " + v.by.text)
+		return
 	default:
 		m.slow(name+" set", text)
 		return
 	}
 	m.steps = append(m.steps, set)
+	m.words.add(text)
+}
+
+// setCT writes to the connection. Only its mark is modelled, from a constant, from itself, or from the packet's.
+func (m *machine) setCT(e *CT) {
+	l := ctOf(e.Key, -1)
+	v := m.get(e.Src, l.size)
+	meta, ofPacket := v.from.(*Meta)
+	conn, self := v.from.(*CT)
+	plain := l.field == rs.CTMark && v.why == "" && v.host
+	text := l.name + " set " + m.valueText(v)
+	switch {
+	case l.field == rs.CTMark && v.data != nil && len(v.data) == 4:
+		save := rs.SaveMark{Xor: nativeUint32(v.data)}
+		m.steps = append(m.steps, save)
+		text = fmt.Sprintf("%s set 0x%08x", l.name, save.Xor)
+	case plain && ofPacket && metaOf(meta.Key).field == rs.Mark:
+		m.steps = append(m.steps, rs.SaveMark{Xor: uint32(v.xor.Lo), Mask: uint32(v.mask.Lo)})
+	case plain && self && ctOf(conn.Key, conn.Dir).field == rs.CTMark:
+		save := rs.SaveMark{And: uint32(v.mask.Lo), Xor: uint32(v.xor.Lo)}
+		m.steps = append(m.steps, rs.Test{Field: rs.CTMark, Not: true}, save) // without a connection the rule ends
+		text = fmt.Sprintf("%s set %s", l.name, maskText(l.name, save.And, save.Xor))
+	default:
+		m.slow(l.name+" set", text)
+		return
+	}
 	m.words.add(text)
 }
 

@@ -72,9 +72,9 @@ func (d *Dump) Apply(changes []Change) (chains map[int]bool, ok bool) {
 	return chains, true
 }
 
-// fills says whether a rule puts elements into a set or takes them out.
+// fills says whether a rule puts elements into a set or takes them out, or may, since it is not understood.
 func fills(r *Rule) bool {
-	return slices.ContainsFunc(r.Exprs, func(e Expr) bool { _, is := e.(*Dynset); return is })
+	return r.Problem != "" || slices.ContainsFunc(r.Exprs, func(e Expr) bool { _, is := e.(*Dynset); return is || opaque(e) })
 }
 
 // Continue says that what is not of nf_tables in the rule set has become that of another, whose counters go on where those of the one before end.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -15,6 +16,11 @@ import (
 func (m *machine) equal(v *value, data []byte, not bool) (tests []rs.Test, err error) {
 	if e, ok := v.from.(*Meta); ok && metaOf(e.Key).field.IsName() && len(data) < v.size && data[len(data)-1] == 0 {
 		data = append(slices.Clip(data), make([]byte, v.size-len(data))...) // up to the end of the name: no other begins so
+	}
+	if e, ok := v.from.(*FIB); ok && len(data) == 1 {
+		if _, is := e.routeBack(); is { // a byte in the register, and behind it zeros: versions of nft compare one or all four
+			data = []byte{data[0], 0, 0, 0}
+		}
 	}
 	short := v.size - len(data)
 	mask := v.mask
@@ -224,7 +230,11 @@ func (m *machine) emit(v *value, tests []rs.Test, err error, op string, data []b
 	}
 	for _, t := range tests {
 		m.steps = append(m.steps, t)
-		m.words.add(m.testText(t))
+		text := m.testText(t)
+		if t.Field == rs.RouteBack || t.Field == rs.RouteBackBy { // as it was asked for: with the mark or without
+			text = v.title() + strings.TrimPrefix(text, m.fieldName(t.Field, t.Mask))
+		}
+		m.words.add(text)
 		m.learn(t, v)
 	}
 }

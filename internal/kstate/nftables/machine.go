@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/shuntnet/shunt/internal/kstate/xtables"
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -20,7 +21,19 @@ type value struct {
 	xor  rs.Value
 	data []byte // a constant
 	why  string // not modelled, because
-	dep  int    // index of the word in the text that tested what this relies on, -1 for none
+	by   *mapped
+	dep  int // index of the word in the text that tested what this relies on, -1 for none
+}
+
+// mapped says of which map a value is, and by what key; its error is why it cannot be told. The rule ends where the map is asked, if the key is not there: behind so
+// many of its steps.
+type mapped struct {
+	set  *set
+	key  []rs.Field
+	text string
+	err  error
+	at   int
+	used bool
 }
 
 func (v *value) title() string {
@@ -42,6 +55,7 @@ type machine struct {
 	}
 	steps  []rs.Step
 	words  words
+	maps   []*mapped
 	header bool // what is written about came from a header, not from what Linux knows of the packet
 	rule   *Rule
 	counts int
@@ -88,7 +102,19 @@ func (m *machine) get(src Reg, n int) *value {
 			return bad
 		}
 	}
+	if v != nil && v.by != nil {
+		v.by.used = true
+	}
 	return v
+}
+
+// ends makes the rule unknown where a map is asked of which nothing comes: for a key that is not there it ends all the same. nft does not write such rules.
+func (m *machine) ends() {
+	for _, by := range slices.Backward(m.maps) {
+		if !by.used {
+			m.steps = slices.Insert(m.steps, by.at, rs.Step(rs.Unknown{Name: "map", Text: by.text}))
+		}
+	}
 }
 
 func load(from Expr, l loaded) *value {
@@ -119,8 +145,7 @@ func (m *machine) eval(e Expr) {
 		m.store(e.Dst, load(e, l))
 	case *CT:
 		if e.Write {
-			l := ctOf(e.Key, -1)
-			m.slow(l.name+" set", l.name+" set "+m.valueText(m.get(e.Src, l.size)))
+			m.setCT(e)
 			return
 		}
 		m.store(e.Dst, load(e, ctOf(e.Key, e.Dir)))
@@ -255,10 +280,25 @@ func fibValue(e *FIB) *value {
 	if e.Result == 2 {
 		v.size = 16
 	}
-	if e.Result != 3 || e.Flags != 1 && e.Flags != 2 {
+	if _, known := e.routeBack(); !known && (e.Result != 3 || e.Flags != 1 && e.Flags != 2) {
 		v.why = "the lookup is not modelled"
 	}
 	return v
+}
+
+// routeBack is the field that a lookup of the sender is, if only asked whether there is a route; with the mark or without.
+func (e *FIB) routeBack() (rs.Field, bool) {
+	const source, mark, in, oif, present = 1, 4, 8, 1, 32
+	if e.Result != oif {
+		return 0, false
+	}
+	switch e.Flags &^ mark {
+	case source | in | present:
+		return rs.RouteBack, true
+	case source | present:
+		return rs.RouteBackBy, true
+	}
+	return 0, false
 }
 
 func pick(names []string, i uint32) string {
@@ -270,6 +310,7 @@ func pick(names []string, i uint32) string {
 
 func (m *machine) bitwise(e *Bitwise) {
 	v := *m.get(e.Src, int(e.Len))
+	v.by = nil
 	switch {
 	case e.Op != 0 || e.Src2 != NoReg || len(e.Mask) != int(e.Len) || len(e.Xor) != int(e.Len) || e.Len == 0 || e.Len > 16:
 		v.name, v.from, v.data = "("+v.title()+" shifted or combined)", nil, nil
@@ -297,6 +338,7 @@ func (m *machine) bitwise(e *Bitwise) {
 
 func (m *machine) byteorder(e *Byteorder) {
 	v := *m.get(e.Src, int(e.Len))
+	v.by = nil
 	switch {
 	case int(e.Len) == v.size && e.Size == e.Len && v.data == nil && v.size <= 8:
 		v.host = !v.host
@@ -320,6 +362,9 @@ func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
 	case *CT:
 		return []segment{{field: ctOf(e.Key, e.Dir).field, width: ctOf(e.Key, e.Dir).field.Width()}}, nil
 	case *FIB:
+		if f, is := e.routeBack(); is {
+			return []segment{{field: f, width: f.Width()}}, nil
+		}
 		f := rs.SrcAddrType
 		if e.Flags == 2 {
 			f = rs.DstAddrType

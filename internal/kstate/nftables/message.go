@@ -280,7 +280,7 @@ func decodeElement(b []byte) (e Element, err error) {
 	}
 	flags := a.Uint32(3, 0)
 	e = Element{Key: optConstant(&a, 1), KeyEnd: optConstant(&a, 10), End: flags&intervalEnd != 0, CatchAll: flags&catchAll != 0,
-		Object: a.Text(9), Timeout: a.Uint64(4), Expires: a.Uint64(5), Comment: nla.String(nla.UserData(a.V[6], 0))}
+		Object: a.Text(9), Timeout: a.Uint64(4), Expires: expires(&a), Comment: nla.String(nla.UserData(a.V[6], 0))}
 	if flags&^(intervalEnd|catchAll) != 0 {
 		return e, fmt.Errorf("flags %#x are not known", flags)
 	}
@@ -361,3 +361,12 @@ func DecodeGeneration(b []byte) (uint32, error) {
 }
 
 func nativeUint32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
+
+// expires is when an element does, never 0 for one that does: it may have no millisecond left.
+func expires(a *nla.Attrs) uint64 {
+	const expiration = 5
+	if a.V[expiration] == nil {
+		return 0
+	}
+	return max(a.Uint64(expiration), 1)
+}

@@ -100,7 +100,8 @@ type set struct {
 	*Set
 	id    rs.SetID
 	parts []part
-	err   error // why its key is not understood
+	data  []part // of a map that gives values
+	err   error  // why its key is not understood
 }
 
 // anonymous says that the set belongs to one rule and never changes.
@@ -112,7 +113,7 @@ const verdictType = 0xffffff00
 func (t *Translation) translateSet(in *Set, problem string) *set {
 	s := &set{Set: in, id: rs.SetID(len(t.out.Sets))}
 	out := rs.Set{Dialect: rs.NFT, Family: rs.Family(in.Family), Table: in.Table, Name: in.Name, Handle: in.Handle, Interval: in.Flags&SetInterval != 0,
-		Timeout: in.Flags&SetTimeout != 0, Dynamic: in.Flags&SetEval != 0, Unread: in.Unread, Unknown: problem}
+		Timeout: in.Flags&SetTimeout != 0, Unread: in.Unread, Unknown: problem}
 	unknown := func(format string, args ...any) {
 		if out.Unknown == "" {
 			out.Unknown = fmt.Sprintf(format, args...)
@@ -136,6 +137,7 @@ func (t *Translation) translateSet(in *Set, problem string) *set {
 			if data, err = parts(in.DataType, in.DataLen, nil, in.HostData, false); err != nil {
 				unknown("data: %v", err)
 			}
+			s.data = data
 		}
 	}
 	if in.Flags&SetObject != 0 {
@@ -297,7 +299,11 @@ func (m *machine) lookup(e *Lookup) {
 	values := m.keyOf(e.Src, s)
 	if e.Map && e.Dst != Verdict {
 		size := max(int(s.DataLen), 1)
-		m.store(e.Dst, &value{name: m.keyText(values) + " map " + m.setText(s), size: min(size, 64), dep: -1, why: "it is taken from a map"})
+		key, err := m.key(values, s)
+		name := m.keyText(values) + " map " + m.setText(s)
+		by := &mapped{set: s, key: key, text: name, err: err, at: len(m.steps)}
+		m.maps = append(m.maps, by)
+		m.store(e.Dst, &value{name: name, size: min(size, 64), dep: -1, why: "it is taken from a map", by: by})
 		return
 	}
 	key, err := m.key(values, s)

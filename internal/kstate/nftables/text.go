@@ -285,7 +285,7 @@ func (m *machine) one(f rs.Field, v rs.Value) string {
 		return pick([]string{"original", "reply"}, uint32(v.Lo))
 	case rs.PacketType:
 		return pick(packetTypes, uint32(v.Lo))
-	case rs.IPsecIn:
+	case rs.IPsecIn, rs.RouteBack, rs.RouteBackBy:
 		return pick([]string{"missing", "exists"}, uint32(v.Lo))
 	case rs.FlowLabel, rs.FragOffset:
 		return fmt.Sprint(v.Lo)

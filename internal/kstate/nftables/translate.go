@@ -122,8 +122,28 @@ func Translate(d *Dump, out *rs.Ruleset, xt xtables.Context) *Translation {
 			out.Tables[at.table].Chains[at.chain].Rules = t.rules(at.rules, nil, nil)
 		}
 	}
+	t.suspect(d)
 	return t
 }
+
+// suspect takes sets whose flags allow it for changed by rules if a rule of their table is not understood: it may be the one that does it. Of the others
+// dynset() knows; the flag alone means nothing, since elements can be added by commands too.
+func (t *Translation) suspect(d *Dump) {
+	var tables []setName
+	for i := range d.Chains {
+		c := &d.Chains[i]
+		if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Problem != "" || slices.ContainsFunc(r.Exprs, opaque) }) {
+			tables = append(tables, setName{c.Family, c.Table, ""})
+		}
+	}
+	for name, s := range t.sets {
+		if s.Flags&SetEval != 0 && slices.Contains(tables, setName{name.family, name.table, ""}) {
+			t.out.Sets[s.id].Dynamic = true
+		}
+	}
+}
+
+func opaque(e Expr) bool { _, is := e.(*Opaque); return is }
 
 // rules translates the rules of a chain, but for those at its beginning and at its end that were there before.
 func (t *Translation) rules(in, before []*Rule, translated []rs.Rule) []rs.Rule {
@@ -232,6 +252,7 @@ func (t *Translation) rule(in *Rule) rs.Rule {
 	for _, e := range in.Exprs {
 		m.eval(e)
 	}
+	m.ends()
 	text := m.words.String()
 	if in.Comment != "" {
 		text += fmt.Sprintf(" comment %q", in.Comment)

@@ -69,7 +69,7 @@ var matches = map[string]func(c *Context, rev uint8, i *info) ([]rs.Step, string
 	"conntrack": matchConntrack, "state": matchState, "mark": matchMark(rs.Mark), "connmark": matchMark(rs.CTMark), "comment": matchComment,
 	"addrtype": matchAddrType, "iprange": matchIPRange, "mac": matchMAC, "length": matchLength, "pkttype": matchPacketType,
 	"dscp": matchDSCP, "tos": matchTOS, "ttl": matchTTL, "hl": matchTTL, "devgroup": matchDevGroup, "set": matchSet,
-	"rt": matchRouting, "physdev": matchPhysdev,
+	"rt": matchRouting, "physdev": matchPhysdev, "rpfilter": matchReverse,
 }
 
 // Match gives the steps of a match and the words for it.
@@ -538,4 +538,33 @@ func DSCPClass(name string) (uint8, bool) {
 		return class<<3 | drop<<1, ok1 && ok2 && class > 0 && drop > 0
 	}
 	return 0, false
+}
+
+// matchReverse reads rpfilter. In IPv4 it asks more than whether there is a route.
+func matchReverse(c *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+	const loose, validMark, acceptLocal, invert = 1, 2, 4, 8
+	if rev != 0 {
+		return nil, "", errRevision
+	}
+	flags := i.u8(0)
+	var words []string
+	for _, f := range []struct {
+		bit  uint8
+		name string
+	}{{loose, "--loose"}, {validMark, "--validmark"}, {acceptLocal, "--accept-local"}, {invert, "--invert"}} {
+		if flags&f.bit != 0 {
+			words = append(words, f.name)
+		}
+	}
+	t := rs.Test{Field: rs.RouteBack, Ranges: []rs.Range{rs.One(rs.Num(1))}, Not: flags&invert != 0}
+	if flags&loose != 0 {
+		t.Field = rs.RouteBackBy
+	}
+	switch {
+	case !c.Six:
+		err = errors.New("only that of IPv6 is modelled")
+	case flags >= 2*invert:
+		err = fmt.Errorf("flags %#x are not modelled", flags)
+	}
+	return []rs.Step{t}, strings.Join(words, " "), err
 }

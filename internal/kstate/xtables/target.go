@@ -52,15 +52,22 @@ var targets = map[string]func(rev uint8, i *info) (steps []rs.Step, text string,
 		return []rs.Step{rs.SetField{Field: rs.Mark, And: ^mask, Xor: mark}}, fmt.Sprintf("--set-xmark 0x%x/0x%x", mark, mask), rev == 2
 	},
 	"CONNMARK": func(rev uint8, i *info) ([]rs.Step, string, bool) {
-		const restore = 2
-		ctmask, nfmask, mode, shift := i.u32(4), i.u32(8), i.u8(12), uint8(0)
+		const set, save, restore = 0, 1, 2
+		ctmark, ctmask, nfmask, mode, shift := i.u32(0), i.u32(4), i.u32(8), i.u8(12), uint8(0)
 		if rev == 2 {
 			shift, mode = i.u8(13), i.u8(14)
 		}
-		if mode != restore || shift != 0 {
-			return []rs.Step{rs.Slow{Name: "connmark", Text: "-j CONNMARK (of the connection, or shifted)"}}, "", rev == 1 || rev == 2
+		ok := rev == 1 || rev == 2
+		switch {
+		case shift != 0:
+		case mode == set:
+			return []rs.Step{rs.SaveMark{And: ^ctmask, Xor: ctmark}}, fmt.Sprintf("--set-xmark 0x%x/0x%x", ctmark, ctmask), ok
+		case mode == save:
+			return []rs.Step{rs.SaveMark{And: ^ctmask, Mask: nfmask}}, fmt.Sprintf("--save-mark --nfmask 0x%x --ctmask 0x%x", nfmask, ctmask), ok
+		case mode == restore:
+			return []rs.Step{rs.SetField{Field: rs.Mark, And: ^nfmask, From: rs.CTMark, Mask: ctmask}}, fmt.Sprintf("--restore-mark --nfmask 0x%x --ctmask 0x%x", nfmask, ctmask), ok
 		}
-		return []rs.Step{rs.SetField{Field: rs.Mark, And: ^nfmask, From: rs.CTMark, Mask: ctmask}}, fmt.Sprintf("--restore-mark --nfmask 0x%x --ctmask 0x%x", nfmask, ctmask), rev == 1 || rev == 2
+		return []rs.Step{rs.Slow{Name: "connmark", Text: "-j CONNMARK (shifted)"}}, "", ok
 	},
 	"DSCP": func(rev uint8, i *info) ([]rs.Step, string, bool) {
 		dscp := uint32(i.u8(0))

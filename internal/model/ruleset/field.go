@@ -57,6 +57,8 @@ const (
 	Priority    // 32 bits, skb->priority. Kernel: nft_meta priority
 	SrcAddrType // 1 << RTN_*: unicast 2, local 4, broadcast 8 …, 16 bits. Kernel: nft_fib type, xt_addrtype
 	DstAddrType // the same for the destination
+	RouteBack   // 1 bit: the route to the sender leads out of the interface that the packet came by. Kernel: nft_fib saddr . iif oif, xt_rpfilter
+	RouteBackBy // 1 bit: there is a route to the sender. Kernel: nft_fib saddr oif, xt_rpfilter --loose
 	IPsecIn     // 1 bit: was decrypted. Kernel: nft_meta secpath, xt_policy --dir in
 	IPsecOut    // 1 bit: will be encrypted. Kernel: xt_policy --dir out
 
@@ -102,6 +104,7 @@ var fields = [numFields]fieldInfo{
 	SPort: {"sport", 16}, DPort: {"dport", 16}, TCPFlags: {"tcp flags", 8}, ICMPType: {"icmp type-code", 16},
 	SetSPort: {"set sport", 16}, SetDPort: {"set dport", 16},
 	Mark: {"mark", 32}, Priority: {"priority", 32}, SrcAddrType: {"fib saddr type", 16}, DstAddrType: {"fib daddr type", 16},
+	RouteBack: {"fib saddr . iif oif", 1}, RouteBackBy: {"fib saddr oif", 1},
 	IPsecIn: {"ipsec in", 1}, IPsecOut: {"ipsec out", 1},
 	CTState: {"ct state", 7}, CTStateNAT: {"ct state", 9}, CTStatus: {"ct status", 32}, CTDirection: {"ct direction", 8},
 	CTMark: {"ct mark", 32}, CTZone: {"ct zone", 16},

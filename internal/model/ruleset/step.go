@@ -4,7 +4,7 @@ package ruleset
 
 import "net/netip"
 
-// Step is one step of a rule: Test, AnyTest, Lookup, Unknown, Verdict, VerdictMap, Count, SetField, NoTrack or Slow.
+// Step is one step of a rule: Test, AnyTest, Lookup, Unknown, Verdict, VerdictMap, Count, SetField, SetByMap, SaveMark, NoTrack or Slow.
 type Step interface{ step() }
 
 // Test holds when the packet has the field and (value & Mask lies in one of Ranges) is not Not.
@@ -108,6 +108,18 @@ type SetField struct {
 	Mask     uint32
 }
 
+// SetByMap changes a field to the Data of the element of a map that the key is in; a key that is not there, or a part of it that the packet lacks, ends the rule.
+// Only Mark. Kernel: nft_lookup with a register, then nft_meta set.
+type SetByMap struct {
+	Field Field
+	Set   SetID
+	Key   []Field
+}
+
+// SaveMark sets the mark of the packet's connection: ct mark = ct mark & And ^ Xor ^ mark & Mask. A packet without a connection goes on unchanged. Whoever evaluates it leaves
+// packets to the kernel whose connection would get another mark than it has. Kernel: nft_ct_set_eval, connmark_tg_shift (save and set).
+type SaveMark struct{ And, Xor, Mask uint32 }
+
 // NoTrack keeps the packet out of connection tracking: its state is CTUntracked from here on. It does nothing to a packet that
 // has a connection. Kernel: nft_ct notrack, xt_CT --notrack.
 type NoTrack struct{}
@@ -121,4 +133,6 @@ func (Verdict) step()    {}
 func (VerdictMap) step() {}
 func (Count) step()      {}
 func (SetField) step()   {}
+func (SetByMap) step()   {}
+func (SaveMark) step()   {}
 func (NoTrack) step()    {}

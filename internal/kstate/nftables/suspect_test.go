@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nftables
+
+import (
+	"testing"
+
+	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+
+	"github.com/shuntnet/shunt/internal/kstate/xtables"
+)
+
+// TestSuspect: a set that rules may change by its flags is taken for changed if a rule of its table is not understood, and such a rule is no change that can be followed.
+func TestSuspect(t *testing.T) {
+	for _, c := range []struct {
+		rule Rule
+		want bool
+	}{
+		{Rule{}, false},
+		{Rule{Exprs: []Expr{&Opaque{"dynset", "too long"}}}, true},
+		{Rule{Problem: "cut off"}, true},
+	} {
+		r := c.rule
+		r.Family, r.Table, r.Chain, r.Handle = familyIP4, "t", "c", 2
+		d := &Dump{Tables: []Table{{Family: familyIP4, Name: "t"}, {Family: familyIP4, Name: "u"}}, Chains: []Chain{{Family: familyIP4, Table: "t", Name: "c"}},
+			Sets: []Set{{Family: familyIP4, Table: "t", Name: "s", Flags: SetEval, KeyType: 7, KeyLen: 4}, {Family: familyIP4, Table: "t", Name: "p", KeyType: 7, KeyLen: 4},
+				{Family: familyIP4, Table: "u", Name: "s", Flags: SetEval, KeyType: 7, KeyLen: 4}}}
+		if _, ok := d.Apply([]Change{{Rule: &r}}); ok == c.want {
+			t.Errorf("%+v: the change can be followed: %t", c.rule, ok)
+		}
+		d.Chains[0].Rules = []*Rule{&r}
+		out := &rs.Ruleset{}
+		Translate(d, out, xtables.Context{})
+		if out.Sets[0].Dynamic != c.want || out.Sets[1].Dynamic || out.Sets[2].Dynamic {
+			t.Errorf("%+v: sets %+v", c.rule, out.Sets)
+		}
+	}
+}
