@@ -30,8 +30,10 @@
 #define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
-#define SHUNT_TALLY_SLOTS 1024	/* per CPU, see struct shunt_tally */
+#define SHUNT_TALLY_BITS 14
+#define SHUNT_TALLY_SLOTS (1 << SHUNT_TALLY_BITS)	/* per CPU, see struct shunt_tally */
 #define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
+#define SHUNT_REPORT_BY_CHANCE 16	/* one of so many that take a slot of another connection */
 #define SHUNT_TRACE_MAGIC 0x7368756e74747263ULL
 
 /* How the kernel's memory can be read; probed at start. */
@@ -212,7 +214,7 @@ struct shunt_set_kind {
 	__u8 family;		/* NFPROTO_*; 0: sets of any family */
 	__u8 method;		/* enum shunt_set_method; 0: this kernel's layout is not known */
 	__u8 dims;		/* directions that a rule has to give */
-	__u8 port;		/* 1: protocol and port are part of the key */
+	__u8 tail;		/* enum shunt_set_tail: what of a key is no address */
 	__u32 table;		/* offsets in the set's data: of the hash table; of the bitmap; of the list's head */
 	__u32 first;		/* of the hash's initial value; of the bitmap's first value */
 	__u32 mask;		/* of what addresses are cut to, 0 for nothing */
@@ -222,17 +224,26 @@ struct shunt_set_kind {
 	__u32 lengths;		/* places in it */
 	__u32 net_size;		/* of one */
 	__u32 nomatch;		/* the bits of an element's last word that make it an exception */
-	__u32 last;		/* bitmap: of its last value */
+	__u32 last;		/* bitmap: of its last value; hash with marks: of the bits of them that count */
 	__u32 hosts;		/* bitmap: of the number of addresses that share a bit */
 	__u32 extensions;	/* bitmap: of what elements have beside their bit */
-	__u32 two;		/* hash: 1: elements begin with two addresses, and a prefix length is of the second */
+	__u32 addresses;	/* hash: how many elements begin with; a prefix length is of the last */
 	__u32 shift;		/* hash: of the prefix length in an element's last word */
 };
 enum shunt_set_method {
 	SHUNT_SET_HASH = 1,
 	SHUNT_SET_BITMAP_IP,
 	SHUNT_SET_BITMAP_PORT,
+	SHUNT_SET_BITMAP_MAC,
 	SHUNT_SET_LIST,
+};
+
+enum shunt_set_tail {
+	SHUNT_TAIL_NONE,
+	SHUNT_TAIL_PORT,	/* protocol and port */
+	SHUNT_TAIL_MARK,
+	SHUNT_TAIL_IFACE,	/* an interface, by its name or how that begins, which is no part of the hash */
+	SHUNT_TAIL_MAC,		/* an address of frames */
 };
 
 /* Everything that is fixed for one program; in .rodata, folded away before the program is loaded. */
@@ -271,6 +282,7 @@ struct shunt_config {
 	__u8 shown6;
 	__u8 chains;			/* 1: there are chains of family bridge: frames without IP are Linux's */
 	__u8 nat;			/* SHUNT_NAT_*: families whose translated connections are translated here (node/nat.h) */
+	__u8 flows;			/* 1: sample packets for the list of the heaviest flows (node/flows.h) */
 	__u8 tunnel;			/* 1: packets come out of a tunnel here, and others lead into one (node/tunnel.h) */
 	__u32 hz;			/* jiffies in a second */
 	__u32 counters;			/* where the generic program counts: place in `port_stats`, 0 for nowhere */
@@ -441,6 +453,8 @@ enum shunt_value {
 	SHUNT_V_MAC_LOW,
 	SHUNT_V_TO_HIGH,	/* its destination address */
 	SHUNT_V_TO_LOW,
+	SHUNT_V_BACK,	/* 1: the route to the sender of an IPv6 packet leads out of the interface that it came by; other packets do not come to rules */
+	SHUNT_V_BACK_BY,	/* 1: there is one */
 	SHUNT_V_COUNT,
 };
 enum shunt_then {
@@ -463,6 +477,7 @@ enum shunt_op {
 	SHUNT_O_DS,
 	SHUNT_O_NOTRACK,
 	SHUNT_O_RESTORE,
+	SHUNT_O_SAVE,
 	SHUNT_O_SET,
 };
 
@@ -476,7 +491,10 @@ struct shunt_conn {
 	__be32 dst[4];
 };
 
-/* How many such packets a connection had, in a direct-mapped per-CPU table. A collision starts anew. */
+/*
+ * How many such packets a connection had, in a direct-mapped per-CPU table. Another connection's packet takes the slot, and one of some that do is
+ * reported at once: connections that share a slot and take turns would never come to the number else.
+ */
 struct shunt_tally {
 	__u64 conn;	/* hash of the packet's addresses and ports */
 	__u64 packets;

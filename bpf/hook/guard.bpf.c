@@ -304,6 +304,7 @@ const struct shunt_bridges *export_bridges __attribute__((unused));
 const struct shunt_set_kind *export_set_kind __attribute__((unused));
 const struct shunt_sets_query *export_sets_query __attribute__((unused));
 const enum shunt_set_method *export_set_method __attribute__((unused));
+const enum shunt_set_tail *export_set_tail __attribute__((unused));
 const struct shunt_word_value *export_word_value __attribute__((unused));
 const enum shunt_reason *export_reason __attribute__((unused));
 const enum shunt_rpf *export_rpf __attribute__((unused));

@@ -43,6 +43,7 @@ always_inline __u32 fib_len(struct packet *p)
 
 #include "../node/egress_tc.h"
 #include "../node/pipeline.h"
+#include "../node/flows.h"
 #include "../node/bridge.h"
 #include "../node/onto.h"
 
@@ -51,7 +52,7 @@ int shunt_tc(struct __sk_buff *ctx)
 {
 	struct bpf_fib_lookup fib;
 	struct packet packet = { .ctx = ctx, .fib = &fib }, *p = &packet;
-	int r;
+	int r, known;
 	/* Ethernet, IP, and ports or, where connections are tracked, TCP. What a local socket sends has no more than its own headers in one piece. */
 	__u32 headers = sizeof(struct eth) + (ctx->protocol == bpf_htons(ETH_P_IP) ? sizeof(struct ip4) : sizeof(struct ip6)) + (frozen.track ? 20 : 4);
 
@@ -65,7 +66,10 @@ int shunt_tc(struct __sk_buff *ctx)
 	p->data = ctx_data(ctx);
 	p->len = ctx->len;
 	p->gso = ctx->gso_size;
-	if (!configured(p)) {
+	known = configured(p);
+	if (known)
+		note_flow(p);
+	if (!known) {
 		r = SHUNT_R_WRONG_DEVICE;
 	} else if (at_bridge(p)) {
 		r = bridge(p);

@@ -20,6 +20,7 @@ always_inline int is_gso(struct packet *p)
 
 #include "../node/egress_xdp.h"
 #include "../node/pipeline.h"
+#include "../node/flows.h"
 #include "../node/bridge.h"
 
 SEC("xdp.frags")
@@ -28,7 +29,7 @@ int shunt_xdp(struct xdp_md *ctx)
 	struct bpf_fib_lookup fib;
 	struct packet packet = { .ctx = ctx, .fib = &fib, .data = ctx_data(ctx) }, *p = &packet;
 	__u32 padded;
-	int r;
+	int r, known;
 
 	if (resting(ctx)) {
 		count(p, SHUNT_R_RESTING, ctx_len(ctx));
@@ -36,7 +37,10 @@ int shunt_xdp(struct xdp_md *ctx)
 	}
 	__builtin_memset(fib.ipv6_dst, 0, sizeof(fib.ipv6_dst));	/* older verifiers do not see that it is IPv6's alone */
 	p->len = frame_len(ctx);
-	if (!configured(p)) {
+	known = configured(p);
+	if (known)
+		note_flow(p);
+	if (!known) {
 		r = SHUNT_R_WRONG_DEVICE;
 	} else if (frozen.skb_born && cfg.skb_born && has_offload(ctx)) {
 		r = SHUNT_R_SKB_OFFLOAD;

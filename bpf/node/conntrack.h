@@ -201,13 +201,13 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	return NEXT;
 }
 
-/* Count a packet that only waits for the mark, and tell the daemon of connections that carry more than a few. */
+/* Count a packet that only waits for the mark, and tell the daemon of connections that carry more than a few; of those that share a slot, by chance. */
 always_inline void report(struct packet *p)
 {
 	struct shunt_conn conn = { .is6 = p->is6 };
 	struct bpf_sock_tuple tuple = {};
 	struct shunt_tally *t;
-	__u32 slot;
+	__u32 slot, chosen = 0;
 	__u64 key;
 
 	tuple_of(p, &tuple);
@@ -232,16 +232,17 @@ always_inline void report(struct packet *p)
 	}
 	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport);
 	key *= 0x9e3779b97f4a7c15ULL;
-	slot = key >> 54;
+	slot = key >> (64 - SHUNT_TALLY_BITS);
 	t = bpf_map_lookup_elem(&tallies, &slot);
 	if (!t)
 		return;
 	if (t->conn != key) {
 		t->conn = key;
 		t->packets = 0;
+		chosen = bpf_get_prandom_u32() % SHUNT_REPORT_BY_CHANCE == 0;
 	}
 	/* Again and again, as long as the connection is not marked: the daemon may have been busy, or not there. */
-	if (++t->packets % SHUNT_REPORT_AFTER == 0)
+	if (++t->packets % SHUNT_REPORT_AFTER == 0 || chosen)
 		bpf_ringbuf_output(&unmarked, &conn, sizeof(conn), 0);
 }
 

@@ -152,11 +152,26 @@ always_inline int commit_tc(struct packet *p)
 	return NEXT;
 }
 
-/* A bridged packet that rules have let pass: nothing in it changes. */
+/*
+ * A bridged packet that rules have let pass: nothing in it changes but what its connection has Linux translate, and, of what is sent back into the bridge, the address of the
+ * station (neigh_hh_bridge(), or br_nf_pre_routing_finish_bridge_slow()).
+ */
 always_inline int commit_bridged(struct packet *p)
 {
 	int r = keeps_padding(p) ? NEXT : trim(p);
 
+	if (r == NEXT && translated(p)) {
+		struct eth *eth;
+
+		if (!nat_write(p->ctx, sizeof(struct eth)))
+			return SHUNT_R_REWRITE_FAILED;
+		eth = ctx_data(p->ctx);
+		if (p->onto && (void *)(eth + 1) <= packet_end(p)) {
+			*(__u32 *)eth->dst = p->macs[0];
+			*(__u16 *)(eth->dst + 4) = p->macs[1];
+			note_neighbour(p);
+		}
+	}
 	if (r == NEXT && (frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		p->ctx->mark = p->rules->value[SHUNT_V_MARK];
 	return r;
@@ -164,7 +179,9 @@ always_inline int commit_bridged(struct packet *p)
 
 always_inline int redirect_bridged(struct packet *p)
 {
-	return p->by_peer ? redirect_peer(p, p->out) : bpf_redirect(p->out, 0);
+	__u32 port = p->onto ? p->onto : p->out;
+
+	return p->by_peer ? redirect_peer(p, port) : bpf_redirect(port, 0);
 }
 
 always_inline int redirect_tc(struct packet *p)

@@ -8,7 +8,7 @@
 #ifndef SHUNT_NODE_FIB_H
 #define SHUNT_NODE_FIB_H
 
-#include "packet.h"
+#include "nat.h"
 
 #define BPF_FIB_LOOKUP_SKIP_NEIGH_ (1U << 2)	/* Linux 6.3; not in older uapi headers */
 
@@ -37,6 +37,25 @@ always_inline int fib_reason(long rc)
 	return SHUNT_R_LOOKUP_ERROR;
 }
 
+/* Does br_netfilter go on bridging what a new destination sends back into the bridge (br_nf_pre_routing_finish())? And do we: node/turn.h. */
+always_inline int turns(const struct packet *p)
+{
+#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+	return cfg.bridge && cfg.called4 == SHUNT_CALLED_ALL && (cfg.shown4 & SHUNT_SHOWN_IP) && !p->is6 && translated(p);
+#else
+	return 0;
+#endif
+}
+
+/*
+ * May the packet leave where it came in? Linux sends an ICMP redirect about such packets, but none about translated ones of IPv4: it drops those itself
+ * (nf_nat_icmp_reply_translation()).
+ */
+always_inline int may_turn(const struct packet *p)
+{
+	return turns(p) || (!p->is6 && translated(p) && (!cfg.bridge || cfg.called4 == SHUNT_CALLED_NONE));
+}
+
 always_inline int node_fib(struct packet *p)
 {
 	int r;
@@ -59,7 +78,7 @@ always_inline int node_fib(struct packet *p)
 	if (r != NEXT)
 		return r;
 	p->out = p->fib->ifindex;
-	if (p->out == p->in->ifindex)
+	if (p->out == p->in->ifindex && !may_turn(p))
 		return SHUNT_R_SAME_INTERFACE;
 	/* The next hop is where the destination was; it may be IPv6 for an IPv4 route. */
 	p->next_family = p->fib->family;

@@ -23,19 +23,23 @@
 #define SET_TIMEOUT	1	/* IPSET_EXT_TIMEOUT and _COUNTER, include/linux/netfilter/ipset/ip_set.h */
 #define SET_COUNTER	2
 #define SET_KINDS	24	/* more than image.SetKinds */
+#define SET_FILLED	1	/* MAC_FILLED, ip_set_bitmap_ipmac.c */
+#define SET_PHYSDEV	0xff	/* `physdev` in the last word of the hashed part of struct hash_netiface4_elem */
 
 #define SET_SIX		1	/* flags of a lookup */
 #define SET_TAILED	2
 #define SET_EXPIRES	4
 #define SET_NETS	8
 #define SET_TWO		16
+#define SET_NAMED	32
+#define SET_MAC		64
 
-/* What a key is, a constant in what deals with it: an address and perhaps a word behind it, or two addresses and a word. */
+/* What a key is, a constant in what deals with it: an address and perhaps a word or two behind it, or two addresses (of IPv4: words) and a word. */
 #define KEY_SIX		1
 #define KEY_TWO		2
 
 /* How far a lookup has come. Each step is a function of its own, none of which calls another: the stack has no room for more. */
-enum set_state { SET_NEW, SET_OPENED, SET_KEYED, SET_TRIED, SET_IN_LIST };
+enum set_state { SET_NEW, SET_OPENED, SET_KEYED, SET_TRIED, SET_SEEN, SET_IN_LIST };
 
 #ifdef SHUNT_NO_SETS
 
@@ -94,10 +98,11 @@ always_inline __u32 set4(const int how, void *memory, __u64 addr, __u32 offset)
 /* What comes behind is read behind it. */
 #define SET_KEEP(a, b, c) asm volatile("" : "+r"(a), "+r"(b), "+r"(c))
 
-/* Where a key has its last word, that of the ports and the prefix length. */
+/* Where a key has its last word, that of the ports and the prefix length. With one address of IPv6 there can be another behind it. */
 #define KEY_LAST(key) ((key) == (KEY_SIX | KEY_TWO) ? 8 : (key) == KEY_SIX ? 4 : (key) == KEY_TWO ? 2 : 1)
+#define KEY_END(key) (KEY_LAST(key) + ((key) == KEY_SIX))
 
-/* jhash2(), include/linux/jhash.h; where there is no last word, it is 0. */
+/* jhash2(), include/linux/jhash.h; where there is no last word, or none behind it, it is 0. */
 always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int key)
 {
 	__u32 a = seed, b = seed, c = seed;
@@ -120,7 +125,7 @@ always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int 
 	}
 	a += words[0];
 	b += words[1];
-	if (key & KEY_TWO)
+	if (key)
 		c += words[2];
 	JHASH_FINAL(a, b, c);
 	SET_KEEP(a, b, c);
@@ -191,6 +196,14 @@ always_inline int set_mask(const int how, void *memory, struct rule_walk *w, __u
 	return any != 0;
 }
 
+/* The frame's address: its first four bytes, or the other two, as they lie in an element. */
+always_inline __u32 set_ether(struct rule_walk *w, int src, int rest)
+{
+	__u32 high = w->value[src ? SHUNT_V_MAC_HIGH : SHUNT_V_TO_HIGH], low = w->value[src ? SHUNT_V_MAC_LOW : SHUNT_V_TO_LOW];
+
+	return rest ? bpf_htons(low & 0xffff) : bpf_htonl(high << 16 | low >> 16);
+}
+
 /* What is asked: the set's index, from bit 16 the directions (1: source), from bit 20 their number, from bit 24 the place of the expected kind. */
 #define SET_INDEX(ask)		((ask) & 0xffff)
 #define SET_SRC(ask, n)		((ask) >> (16 + (n)) & 1)
@@ -228,13 +241,33 @@ always_inline int set_find(const int how, struct rule_walk *w, __u32 ask, __u32 
 	return SET_UNKNOWN;
 }
 
+/* The name of the packet's interface, by which hash:net,iface asks; the image has it. In front of the kinds stands where. Where the way is not known yet there is none. */
+always_inline int set_interface(struct rule_walk *w, __u32 ask, __u32 kinds)
+{
+	struct set_walk *s = &w->set;
+	__u32 table = rule4(w->base + kinds - 8), index = SET_SRC(ask, 1) ? w->in : w->out, at;
+
+	if (!index)
+		return SET_OUT;
+	at = table ? rule_device(w->base, table, rule4(w->base + kinds - 4), index) : 0;
+	if (!at)
+		return SET_UNKNOWN;
+	at += w->base;
+	s->name[0] = rule8(at);
+	s->name[1] = rule8(at + 8);
+	s->named[0] = rule8(at + 16);
+	s->named[1] = rule8(at + 24);
+	return SET_MORE;
+}
+
 /* Open it, as ip_set_test() does; with a hash, take what to look for in it. */
-always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
+always_inline int set_open(const int how, struct rule_walk *w, __u32 ask, __u32 kinds)
 {
 	struct set_walk *s = &w->set;
 	void *memory = SET_MEMORY(how);
-	__u32 six = w->have >> SHUNT_V_FLOW & 1, traits = s->traits, bits, words, offset;
+	__u32 six = w->have >> SHUNT_V_FLOW & 1, traits = s->traits, bits, words, offset, src;
 	__u64 table;
+	int answer;
 
 	if ((s->family && s->family != (six ? AF_INET6 : AF_INET)) || (traits >> 16 & 0xff) > SET_DIRECTIONS(ask))
 		return SET_OUT;
@@ -259,19 +292,48 @@ always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
 	s->size = (1U << (bits & 31)) - 1;
 	s->seed = JHASH_INITVAL + set4(how, memory, s->data, SET_KIND(w, first));
 	s->lengths = 1;
-	s->nomatch = 0;
+	s->nomatch = s->multi = 0;
 	s->state = SET_KEYED;
 	words = six ? 4 : 1;
 	s->tail = 0;
 	set_address(w, s->key, SET_SRC(ask, 0), six);
-	if (SET_KIND(w, two)) {
+	if (SET_KIND(w, addresses) == 2) {
 		s->flags |= SET_TWO;
 		set_address(w, s->key + words, SET_SRC(ask, 2), six);
 		words *= 2;
 	}
-	if (traits >> 24) {
+	if (traits >> 24)
 		s->flags |= SET_TAILED;
+	switch (traits >> 24) {
+	case SHUNT_TAIL_PORT:
 		s->tail = set_service(w, SET_SRC(ask, 1));
+		break;
+	case SHUNT_TAIL_MARK:
+		s->tail = w->value[SHUNT_V_MARK] & set4(how, memory, s->data, SET_KIND(w, last));
+		break;
+	case SHUNT_TAIL_IFACE:
+		s->flags |= SET_NAMED;
+		s->tail = 1 << 24;	/* `elem` */
+		answer = set_interface(w, ask, kinds);
+		if (answer != SET_MORE)
+			return answer;
+		break;
+	case SHUNT_TAIL_MAC:
+		if (!(w->have >> SHUNT_V_MAC_HIGH & 1))
+			return SET_UNKNOWN;
+		src = SET_SRC(ask, SET_KIND(w, addresses) & 1);
+		if (!SET_KIND(w, addresses)) {
+			s->flags &= ~SET_SIX;
+			words = 0;
+		} else if (six) {
+			s->flags |= SET_MAC;
+		} else {
+			s->flags |= SET_TWO;
+		}
+		s->key[words & 15] = set_ether(w, src, 0);
+		words++;
+		s->tail = set_ether(w, src, 1);
+		break;
 	}
 	if (SET_KIND(w, lengths)) {
 		s->flags |= SET_TAILED | SET_NETS;
@@ -281,7 +343,7 @@ always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
 		s->bias = SET_KIND(w, mask_bits) >> 16;
 		s->shift = SET_KIND(w, shift);
 		s->nomatch = SET_KIND(w, nomatch);
-		if (s->shift < 24)	/* the protocol comes behind the prefix length, not before it */
+		if (s->shift == 16)	/* the protocol comes behind the prefix length, not before it */
 			s->tail = (s->tail & 0xffff) | (s->tail & 0xff0000) << 8;
 	} else {
 		offset = SET_KIND(w, mask);
@@ -289,6 +351,7 @@ always_inline int set_open(const int how, struct rule_walk *w, __u32 ask)
 			return SET_UNKNOWN;
 	}
 	s->key[words & 15] = S(tail);
+	s->key[(words + 1) & 15] = 0;
 	s->seed += (words + (s->flags & SET_TAILED ? 1 : 0)) << 2;
 	return SET_MORE;
 }
@@ -314,7 +377,7 @@ always_inline int set_try(const int how, struct rule_walk *w, const int key)
 			break;
 		S(lengths)--;
 		_Pragma("clang loop unroll(full)")
-		for (int i = 0; i <= KEY_LAST(key); i++)
+		for (int i = 0; i <= KEY_END(key); i++)
 			words[i] = S(key[i]);
 		if (S(flags) & SET_NETS) {
 			__u32 bits = set4(how, memory, S(net), 0) & 0xff;
@@ -347,7 +410,46 @@ always_inline int set_try(const int how, struct rule_walk *w, const int key)
 	return SET_MORE;
 }
 
-/* The element there begins like the key. Is it that? One that has expired is not there. SET_EXCEPT: it says `nomatch`. */
+/* The bytes of eight before the first that is zero: all ones. */
+always_inline __u64 set_text(__u64 x)
+{
+	__u64 ends = (x - 0x0101010101010101ULL) & ~x & 0x8080808080808080ULL;
+
+	return ((ends & -ends) >> 7) - 1;
+}
+
+/*
+ * An element of hash:net,iface has the packet's network. Is it for its interface, too, hash_netiface4_data_equal()? Behind the network stands whether a name is only how
+ * names begin, and then the name. No packet asks for elements with physdev.
+ */
+always_inline int set_named(const int how, struct rule_walk *w)
+{
+	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
+	__u64 at = s->at + (s->flags & SET_SIX ? 20 : 8), x, of;
+
+	s->state = SET_TRIED;
+	s->multi = 1;
+	if (s->last & SET_PHYSDEV)
+		return SET_MORE;
+	x = set8(how, memory, at, 1);
+	of = set4(how, memory, at, 0) & 0xff ? set_text(x) : s->named[0];
+	if ((x ^ s->name[0]) & of)
+		return SET_MORE;
+	if (!~of) {
+		x = set8(how, memory, at, 9);
+		of = set4(how, memory, at, 0) & 0xff ? set_text(x) : s->named[1];
+		if ((x ^ s->name[1]) & of)
+			return SET_MORE;
+	}
+	if ((s->flags & SET_EXPIRES) && set_expired(how, memory, s, s->at + s->timeout)) {
+		s->multi = 0;
+		return SET_MORE;
+	}
+	return s->last & s->nomatch ? SET_EXCEPT : SET_IN;
+}
+
+/* The element there begins like the key. Is it that? One that has expired is not there. SET_EXCEPT: it says `nomatch`. SET_MORE: it depends on the interface. */
 always_inline int set_element(const int how, void *memory, struct set_walk *s, struct set_try *t, __u64 at, __u64 begin, const int key)
 {
 	__u32 last = begin >> 32;
@@ -360,6 +462,14 @@ always_inline int set_element(const int how, void *memory, struct set_walk *s, s
 		last = S(flags) & SET_TAILED ? set4(how, memory, at, 4 * KEY_LAST(key)) : 0;
 		if ((last & ~S(nomatch)) != *(volatile __u32 *)&t->key[KEY_LAST(key)])
 			return SET_OUT;
+	}
+	if (key == KEY_SIX && (S(flags) & SET_MAC) && set4(how, memory, at, 4 * KEY_END(key)) != *(volatile __u32 *)&t->key[KEY_END(key)])
+		return SET_OUT;
+	if (!(key & KEY_TWO) && (S(flags) & SET_NAMED)) {
+		s->at = at;
+		s->last = last;
+		s->state = SET_SEEN;
+		return SET_MORE;
 	}
 	if ((S(flags) & SET_EXPIRES) && set_expired(how, memory, s, at + S(timeout)))
 		return SET_OUT;
@@ -396,6 +506,10 @@ always_inline int set_match(const int how, struct rule_walk *w, const int key)
 				if ((begin & S(first)) == *(volatile __u64 *)t->key && (used & 1)) {
 					int answer = set_element(how, memory, s, t, at, begin, key);
 
+					if (!(key & KEY_TWO) && answer == SET_MORE) {
+						t->used = used >> 1;
+						t->bucket = at + S(dsize);
+					}
 					if (answer != SET_OUT)
 						return answer;
 				}
@@ -405,8 +519,11 @@ always_inline int set_match(const int how, struct rule_walk *w, const int key)
 		}
 		t->used = used;
 		t->bucket = at;
-		if (!used)
+		if (!used) {
+			if (S(multi))	/* mtype_test_cidrs(): shorter prefixes are not asked then */
+				return SET_OUT;
 			S(turn)++;
+		}
 	}
 	return SET_MORE;
 }
@@ -448,6 +565,30 @@ always_inline int set_by_port(const int how, void *memory, struct rule_walk *w, 
 	return set_bit_of(how, memory, s, port - first, set8(how, memory, s->data, SET_KIND(w, table)), SET_KIND(w, extensions));
 }
 
+/* bitmap_ipmac_do_test(). An element without an address gets that of the first packet, from Linux. */
+always_inline int set_by_frame(const int how, void *memory, struct rule_walk *w, __u32 ask)
+{
+	struct set_walk *s = &w->set;
+	__u32 ip = SET_SRC(ask, 0) ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST], src = SET_SRC(ask, 1);
+	__u32 first = set4(how, memory, s->data, SET_KIND(w, first)), extensions = SET_KIND(w, extensions), id = ip - first;
+	__u64 bits = set8(how, memory, s->data, SET_KIND(w, table)), ether;
+
+	if (!(w->have >> SHUNT_V_MAC_HIGH & 1))
+		return SET_UNKNOWN;
+	if (ip < first || ip > set4(how, memory, s->data, SET_KIND(w, last)))
+		return SET_OUT;
+	if (!(set_ether(w, src, 0) | set_ether(w, src, 1)))	/* bitmap_ipmac_kadt() */
+		return SET_OUT;
+	if (!(set8(how, memory, bits + (__u64)(id >> 6) * 8, 0) >> (id & 63) & 1))
+		return SET_OUT;
+	ether = set8(how, memory, s->data + extensions + (__u64)id * s->dsize, 0);
+	if ((ether >> 48 & 0xff) != SET_FILLED)
+		return SET_UNKNOWN;
+	if ((ether & 0xffffffffffffULL) != ((__u64)set_ether(w, src, 1) << 32 | set_ether(w, src, 0)))
+		return SET_OUT;
+	return set_bit_of(how, memory, s, id, bits, extensions);
+}
+
 /* Sets that are no hashes. */
 always_inline int set_other(const int how, struct rule_walk *w, __u32 ask)
 {
@@ -459,6 +600,8 @@ always_inline int set_other(const int how, struct rule_walk *w, __u32 ask)
 		return set_by_address(how, memory, w, SET_SRC(ask, 0));
 	case SHUNT_SET_BITMAP_PORT:
 		return set_by_port(how, memory, w, SET_SRC(ask, 0));
+	case SHUNT_SET_BITMAP_MAC:
+		return set_by_frame(how, memory, w, ask);
 	case SHUNT_SET_LIST:
 		if (s->head)
 			return SET_UNKNOWN;	/* the kernel has no lists in lists */
@@ -493,8 +636,9 @@ always_inline int set_member(const int how, struct rule_walk *w)
 }
 
 SET_STEP(set_find, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
-SET_STEP(set_open, (struct rule_walk *w, __u32 ask), w, ask)
+SET_STEP(set_open, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
 SET_STEP(set_other, (struct rule_walk *w, __u32 ask), w, ask)
+SET_STEP(set_named, (struct rule_walk *w), w)
 SET_STEP(set_member, (struct rule_walk *w), w)
 
 #define SET_KEYS(x) x(4, 0) x(6, KEY_SIX) x(44, KEY_TWO) x(66, KEY_SIX | KEY_TWO)
@@ -522,12 +666,14 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
 	if (answer == SET_MORE && s->state == SET_NEW) {
 		answer = SET_DO(set_find, w, ask, kinds);
 		if (answer == SET_MORE)
-			answer = SET_DO(set_open, w, ask);
+			answer = SET_DO(set_open, w, ask, kinds);
 	}
 	if (answer == SET_MORE && s->state == SET_OPENED)
 		answer = SET_DO(set_other, w, ask);
 	if (answer == SET_MORE && s->state == SET_KEYED)
 		answer = SET_BY_KEY(set_try, w);
+	if (answer == SET_MORE && s->state == SET_SEEN)
+		answer = SET_DO(set_named, w);
 	if (answer == SET_MORE && s->state == SET_TRIED)
 		answer = SET_BY_KEY(set_match, w);
 	if ((answer == SET_OUT || answer == SET_EXCEPT) && s->head) {

@@ -86,12 +86,37 @@ always_inline __u32 masqueraded_for(struct nf_conn *ct)
 	return at ? peek((__u64)ext + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
 }
 
+/* Programs that translate what goes from port to port. */
+#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+#define TRANSLATES_BRIDGED 1
+#else
+#define TRANSLATES_BRIDGED 0
+#endif
+
+/*
+ * A frame between ports gets a new sender behind all rules, and goes where it went. With another receiver the bridge would send it elsewhere, or the router; and chains of
+ * family bridge stand before and behind.
+ */
+always_inline int nat_bridged(struct packet *p, struct translation *t)
+{
+	__be16 *port = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+
+	if ((p->shown & SHUNT_SHOWN_FRAMES) || (t->only && t->only != p->in->ifindex))
+		return SHUNT_R_CONNTRACK_NAT;
+	if ((void *)(port + 2) > packet_end(p) || port[1] != t->dport)
+		return SHUNT_R_CONNTRACK_NAT;
+	if (!p->is6)
+		return p->dst == t->dst[0] ? NEXT : SHUNT_R_CONNTRACK_NAT;
+	return (p->fib->ipv6_dst[0] ^ t->dst[0]) | (p->fib->ipv6_dst[1] ^ t->dst[1]) | (p->fib->ipv6_dst[2] ^ t->dst[2]) | (p->fib->ipv6_dst[3] ^ t->dst[3]) ?
+	       SHUNT_R_CONNTRACK_NAT : NEXT;
+}
+
 /* While the connection is held: note what becomes of its packet. */
 always_inline int node_nat(struct packet *p, struct nf_conn *ct, __u32 status)
 {
 	struct translation *t;
 
-	if (!(frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) || bridged(p))
+	if (!(frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) || (bridged(p) && !TRANSLATES_BRIDGED))
 		return SHUNT_R_CONNTRACK_NAT;
 	t = translation();
 	if (!t)
@@ -103,7 +128,7 @@ always_inline int node_nat(struct packet *p, struct nf_conn *ct, __u32 status)
 	t->is6 = p->is6;
 	t->udp = p->l4_proto == PROTO_UDP;
 	t->only = (status & IPS_SRC_NAT) && !p->ct_dir ? masqueraded_for(ct) : 0;
-	return NEXT;
+	return TRANSLATES_BRIDGED && bridged(p) ? nat_bridged(p, t) : NEXT;
 }
 
 /* Before the route: where to. ip_route_input() looks at the new address as it would at any. */

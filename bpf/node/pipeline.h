@@ -20,6 +20,7 @@
 #include "rules.h"
 #include "conntrack.h"
 #include "shown.h"
+#include "turn.h"
 
 /* For functions that return a reason to leave by, or NEXT. */
 #define NODE(call)			\
@@ -73,6 +74,7 @@ always_inline int decide(struct packet *p, int verdict)
 				NODE(route(p));
 				if (translated(p))
 					NODE(nat_device(p));
+				NODE(node_turn(p));
 			}
 			verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
 		}
@@ -102,6 +104,8 @@ always_inline int pipeline(struct packet *p)
 			return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
 	}
 	NODE(rules_begin(p));
+	if (!bridged(p))
+		NODE(rules_sender(p));
 	if (bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
 		NODE(rules_of_frame(p));
 	if (shown_to_ip(p)) {

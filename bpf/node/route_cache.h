@@ -23,7 +23,7 @@
 #define SHUNT_NODE_ROUTE_CACHE_H
 
 #include "guard.h"
-#include "nat.h"
+#include "fib.h"
 
 /* frozen.lines4 for each CPU; the daemon sets the size. */
 struct {
@@ -95,6 +95,8 @@ always_inline int remembered4(struct packet *p)
 found:
 	hop = hop4(p, n->hop);
 	if (!hop || hop->in != p->in->ifindex || hop->dscp != (p->tos & DSCP))
+		return 0;
+	if (hop->out == hop->in && !may_turn(p))	/* a translated packet was remembered */
 		return 0;
 	p->out = hop->out;
 	p->slow = hop->slow;

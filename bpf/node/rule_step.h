@@ -56,6 +56,10 @@ struct set_walk {
 	__u32 tail;		/* protocol and port */
 	__u64 first;		/* the bits of an element's first eight bytes that are part of the key */
 	__u32 net_size, bias, shift, nomatch;	/* of its kind */
+	__u32 multi;		/* an element with the packet's network was seen, of another interface */
+	__u32 last;		/* of one that was found: the word with its prefix length */
+	__u64 at;		/* and where it stands */
+	__u64 name[2], named[2];	/* the interface's name, and the bits of it that count: as far as its end */
 	__u32 n, turn;		/* tries, and which of them is looked at */
 	struct set_try tries[SET_TRIES];
 };
@@ -157,6 +161,14 @@ always_inline int rule_go(struct rule_walk *w, __u32 to)
 	w->next = to >> 12;
 	w->word = w->sum = 0;
 	return 0;
+}
+
+/* A row by a device's index; 0 for a device that the image does not know. */
+always_inline __u32 rule_device(__u32 base, __u32 table, __u32 factor, __u32 index)
+{
+	__u32 at = base + table + 8 + 8 * (index * factor >> (rule4(base + table) & 31));
+
+	return rule4(at) == index ? rule4(at + 4) : 0;
 }
 
 always_inline int rule_end(struct rule_walk *w, enum rule_verdict v)
@@ -271,6 +283,11 @@ always_inline int rule_operation(struct rule_walk *w)
 	case SHUNT_O_RESTORE:
 		if (w->have >> SHUNT_V_CT_MARK & 1)
 			w->value[SHUNT_V_MARK] = (w->value[SHUNT_V_MARK] & rule4(at + 16)) ^ rule4(at + 20) ^ (w->value[SHUNT_V_CT_MARK] & rule4(at + 12));
+		break;
+	case SHUNT_O_SAVE:	/* what changes nothing */
+		x = w->value[SHUNT_V_CT_MARK];
+		if ((w->have >> SHUNT_V_CT_MARK & 1) && ((x & rule4(at + 16)) ^ rule4(at + 20) ^ (w->value[SHUNT_V_MARK] & rule4(at + 12))) != x)
+			return rule_end(w, RULE_SLOW);
 		break;
 	case SHUNT_O_CALL:
 		if (rule_call(w, rule4(at + 12), rule4(at + 16), rule4(at + 20)))

@@ -65,14 +65,6 @@ always_inline __u32 rule_trie(__u32 base, __u32 table, __u32 shift, __u32 v, con
 	return n;
 }
 
-/* A row by a device's index; 0 for a device that the image does not know. */
-always_inline __u32 rule_device(__u32 base, __u32 table, __u32 factor, __u32 index)
-{
-	__u32 at = base + table + 8 + 8 * (index * factor >> (rule4(base + table) & 31));
-
-	return rule4(at) == index ? rule4(at + 4) : 0;
-}
-
 static int rule_halve(__u32 i, struct rule_context *ctx)
 {
 	struct rule_walk *w = ctx->w;
@@ -215,6 +207,8 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 #define RULE_ALWAYS (1 << SHUNT_V_CT_STATE | 1 << SHUNT_V_DS | 1 << SHUNT_V_TTL | 1 << SHUNT_V_LENGTH | 1 << SHUNT_V_MARK | 1 << SHUNT_V_PROTO)
 #define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
 #define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
+#define RULE_BACK (1 << SHUNT_V_BACK | 1 << SHUNT_V_BACK_BY)
+#define RULE_SKIP_NEIGH (1U << 2)	/* BPF_FIB_LOOKUP_SKIP_NEIGH, Linux 6.3 */
 #define RULE_IP4 (1 << SHUNT_V_SRC | 1 << SHUNT_V_DST | 1 << SHUNT_V_ID | 1 << SHUNT_V_FRAG)
 
 always_inline int rules_on(void)
@@ -290,6 +284,44 @@ always_inline int rules_begin(struct packet *p)
 	return rule_transport(p, w);
 }
 
+/* The interface of the route to an IPv6 packet's sender, 0 if there is none. A function of its own: on Linux 6.1 its caller's frame has no room for another lookup. */
+__attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex)
+{
+	struct bpf_fib_lookup back = {};
+	struct ip6 *ip = ctx_data(ctx) + (l3 & 0x1f);
+	long rc;
+
+	if (!(frozen.rule_asks & RULE_BACK) || (void *)(ip + 1) > ctx_end(ctx))
+		return 0;
+	back.family = AF_INET6;
+	back.flowinfo = ip->flow & bpf_htonl(0x0fffffff);
+	__builtin_memcpy(back.ipv6_src, ip->dst, sizeof(ip->dst));
+	__builtin_memcpy(back.ipv6_dst, ip->src, sizeof(ip->src));
+	back.ifindex = ifindex;
+	rc = bpf_fib_lookup(ctx, &back, sizeof(back), frozen.skip_neigh ? RULE_SKIP_NEIGH : 0);
+	/* Without SKIP_NEIGH a missing neighbour is still a route found. */
+	return rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ? back.ifindex : 0;
+}
+
+/*
+ * The route to the sender, if it is asked for (fib saddr . iif oif, rpfilter). Only an answer that holds for Linux's own lookup too lets the packet go on
+ * (internal/graph: routeBack); whatever else there is, no route above all, is Linux's to find out.
+ */
+always_inline int rules_sender(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+	__u32 back;
+
+	if (!(frozen.rule_asks & RULE_BACK) || !p->is6 || !w)
+		return NEXT;
+	back = sender_by(p->ctx, p->l3, p->in->ifindex);
+	if (!back || ((frozen.rule_asks & 1 << SHUNT_V_BACK) && back != p->in->ifindex))
+		return SHUNT_R_NETFILTER_RULE;
+	w->have |= RULE_BACK;
+	w->value[SHUNT_V_BACK] = w->value[SHUNT_V_BACK_BY] = 1;
+	return NEXT;
+}
+
 /* Leave the packets of changed rules to Linux until the images know those. */
 always_inline int rules_front(struct packet *p)
 {
@@ -335,8 +367,8 @@ always_inline int rule_stage(struct packet *p, __u32 stage, __u32 over)
 /* NEXT: accepted; SHUNT_R_RULE_DROP: to be dropped, if the guard agrees; any other reason: to Linux. `out` is the way out behind the route. */
 always_inline int node_rules(struct packet *p, enum rule_stage stage, __u32 out)
 {
-	if (rules_on() && stage == RULES_POST)
-		p->rules->out = out;
+	if (rules_on())
+		p->rules->out = stage == RULES_POST ? out : 0;
 	if (stage != RULES_POST)
 		return p->is6 ? rule_stage(p, 3 + stage, 0) : rule_stage(p, stage, 0);
 	return p->is6 ? rule_stage(p, 3 + stage, RULE_OVER + 1) : rule_stage(p, stage, RULE_OVER);

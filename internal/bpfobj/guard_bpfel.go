@@ -132,8 +132,9 @@ type GuardShuntConfig struct {
 	Shown6          uint8
 	Chains          uint8
 	Nat             uint8
+	Flows           uint8
 	Tunnel          uint8
-	_               [3]byte
+	_               [2]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -495,7 +496,7 @@ type GuardShuntSetKind struct {
 	Family     uint8
 	Method     uint8
 	Dims       uint8
-	Port       uint8
+	Tail       uint8
 	Table      uint32
 	First      uint32
 	Mask       uint32
@@ -508,7 +509,7 @@ type GuardShuntSetKind struct {
 	Last       uint32
 	Hosts      uint32
 	Extensions uint32
-	Two        uint32
+	Addresses  uint32
 	Shift      uint32
 }
 
@@ -518,7 +519,18 @@ const (
 	GuardShuntSetMethodSHUNT_SET_HASH        GuardShuntSetMethod = 1
 	GuardShuntSetMethodSHUNT_SET_BITMAP_IP   GuardShuntSetMethod = 2
 	GuardShuntSetMethodSHUNT_SET_BITMAP_PORT GuardShuntSetMethod = 3
-	GuardShuntSetMethodSHUNT_SET_LIST        GuardShuntSetMethod = 4
+	GuardShuntSetMethodSHUNT_SET_BITMAP_MAC  GuardShuntSetMethod = 4
+	GuardShuntSetMethodSHUNT_SET_LIST        GuardShuntSetMethod = 5
+)
+
+type GuardShuntSetTail uint32
+
+const (
+	GuardShuntSetTailSHUNT_TAIL_NONE  GuardShuntSetTail = 0
+	GuardShuntSetTailSHUNT_TAIL_PORT  GuardShuntSetTail = 1
+	GuardShuntSetTailSHUNT_TAIL_MARK  GuardShuntSetTail = 2
+	GuardShuntSetTailSHUNT_TAIL_IFACE GuardShuntSetTail = 3
+	GuardShuntSetTailSHUNT_TAIL_MAC   GuardShuntSetTail = 4
 )
 
 type GuardShuntSets struct {
@@ -679,6 +691,7 @@ const (
 	GuardVarExportRpf        = "export_rpf"
 	GuardVarExportSetKind    = "export_set_kind"
 	GuardVarExportSetMethod  = "export_set_method"
+	GuardVarExportSetTail    = "export_set_tail"
 	GuardVarExportSets       = "export_sets"
 	GuardVarExportSetsQuery  = "export_sets_query"
 	GuardVarExportShown      = "export_shown"
@@ -772,6 +785,7 @@ type GuardVariableSpecs struct {
 	ExportRpf        *ebpf.VariableSpec `ebpf:"export_rpf"`
 	ExportSetKind    *ebpf.VariableSpec `ebpf:"export_set_kind"`
 	ExportSetMethod  *ebpf.VariableSpec `ebpf:"export_set_method"`
+	ExportSetTail    *ebpf.VariableSpec `ebpf:"export_set_tail"`
 	ExportSets       *ebpf.VariableSpec `ebpf:"export_sets"`
 	ExportSetsQuery  *ebpf.VariableSpec `ebpf:"export_sets_query"`
 	ExportShown      *ebpf.VariableSpec `ebpf:"export_shown"`
@@ -837,6 +851,7 @@ type GuardVariables struct {
 	ExportRpf        *ebpf.Variable `ebpf:"export_rpf"`
 	ExportSetKind    *ebpf.Variable `ebpf:"export_set_kind"`
 	ExportSetMethod  *ebpf.Variable `ebpf:"export_set_method"`
+	ExportSetTail    *ebpf.Variable `ebpf:"export_set_tail"`
 	ExportSets       *ebpf.Variable `ebpf:"export_sets"`
 	ExportSetsQuery  *ebpf.Variable `ebpf:"export_sets_query"`
 	ExportShown      *ebpf.Variable `ebpf:"export_shown"`

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 )
 
 // Every program loads as it is, features switched by .rodata alone. (The stubs' slot belongs to one program type at a time,
@@ -16,6 +17,7 @@ func TestObjectsLoad(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
+	types := btf.NewCache() // else every program reads the types of the kernel and of all its modules anew, which in an emulated machine is most of the test
 	for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"xdp": LoadXDP, "tc": LoadTC, "xdp generic": LoadXDPGeneric, "tc generic": LoadTCGeneric, "stub": LoadStub, "guard": LoadGuard} {
 		spec, err := load()
 		if err != nil {
@@ -24,7 +26,7 @@ func TestObjectsLoad(t *testing.T) {
 		for prog := range spec.Programs {
 			one := spec.Copy()
 			one.Programs = map[string]*ebpf.ProgramSpec{prog: one.Programs[prog]}
-			coll, err := ebpf.NewCollection(one)
+			coll, err := ebpf.NewCollectionWithOptions(one, ebpf.CollectionOptions{Cache: types})
 			if err != nil {
 				var ve *ebpf.VerifierError
 				if errors.As(err, &ve) {

@@ -13,6 +13,53 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type TCFlows struct {
+	_       structs.HostLayout
+	Sampler struct {
+		_      structs.HostLayout
+		State  uint64
+		Skip   uint32
+		Unused uint32
+	}
+	Seed    uint64
+	Sampled uint64
+	Gaps    struct {
+		_     structs.HostLayout
+		Entry [256]struct {
+			_      structs.HostLayout
+			Keep   uint32
+			Alias  uint8
+			Self   uint8
+			Unused uint16
+		}
+	}
+	Slot [2048]struct {
+		_     structs.HostLayout
+		Print uint32
+		Count uint32
+	}
+	Top struct {
+		_     structs.HostLayout
+		Print [4]struct {
+			_    structs.HostLayout
+			Word [4]uint64
+		}
+		Count   [64]uint32
+		Least   uint32
+		LeastAt uint32
+		Key     [64]struct {
+			_        structs.HostLayout
+			From     [16]uint8
+			To       [16]uint8
+			FromPort uint16
+			ToPort   uint16
+			Protocol uint8
+			Family   uint8
+			Zero     uint16
+		}
+	}
+}
+
 type TCRuleWalk struct {
 	_       structs.HostLayout
 	Word    uint64
@@ -78,6 +125,11 @@ type TCRuleWalk struct {
 		Bias       uint32
 		Shift      uint32
 		Nomatch    uint32
+		Multi      uint32
+		Last       uint32
+		At         uint64
+		Name       [2]uint64
+		Named      [2]uint64
 		N          uint32
 		Turn       uint32
 		Tries      [8]struct {
@@ -135,8 +187,9 @@ type TCShuntConfig struct {
 	Shown6          uint8
 	Chains          uint8
 	Nat             uint8
+	Flows           uint8
 	Tunnel          uint8
-	_               [3]byte
+	_               [2]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -397,6 +450,7 @@ type TCTranslation struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	TCMapDests4       = "dests4"
+	TCMapFlows        = "flows"
 	TCMapHops4        = "hops4"
 	TCMapLocal4       = "local4"
 	TCMapNeighUse     = "neigh_use"
@@ -468,6 +522,7 @@ type TCProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TCMapSpecs struct {
 	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
@@ -515,6 +570,7 @@ func (o *TCObjects) Close() error {
 // It can be passed to LoadTCObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TCMaps struct {
 	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Flows        *ebpf.Map `ebpf:"flows"`
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
@@ -535,6 +591,7 @@ type TCMaps struct {
 func (m *TCMaps) Close() error {
 	return _TCClose(
 		m.Dests4,
+		m.Flows,
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,

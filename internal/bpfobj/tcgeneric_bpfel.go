@@ -18,6 +18,7 @@ import (
 const (
 	TCGenericMapConfigs      = "configs"
 	TCGenericMapDests4       = "dests4"
+	TCGenericMapFlows        = "flows"
 	TCGenericMapHops4        = "hops4"
 	TCGenericMapLocal4       = "local4"
 	TCGenericMapNeighUse     = "neigh_use"
@@ -92,6 +93,7 @@ type TCGenericProgramSpecs struct {
 type TCGenericMapSpecs struct {
 	Configs      *ebpf.MapSpec `ebpf:"configs"`
 	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
@@ -142,6 +144,7 @@ func (o *TCGenericObjects) Close() error {
 type TCGenericMaps struct {
 	Configs      *ebpf.Map `ebpf:"configs"`
 	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Flows        *ebpf.Map `ebpf:"flows"`
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
@@ -165,6 +168,7 @@ func (m *TCGenericMaps) Close() error {
 	return _TCGenericClose(
 		m.Configs,
 		m.Dests4,
+		m.Flows,
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,

@@ -84,7 +84,16 @@ const (
 	SetHash       = uint8(GuardShuntSetMethodSHUNT_SET_HASH)
 	SetBitmapIP   = uint8(GuardShuntSetMethodSHUNT_SET_BITMAP_IP)
 	SetBitmapPort = uint8(GuardShuntSetMethodSHUNT_SET_BITMAP_PORT)
+	SetBitmapMAC  = uint8(GuardShuntSetMethodSHUNT_SET_BITMAP_MAC)
 	SetList       = uint8(GuardShuntSetMethodSHUNT_SET_LIST)
+)
+
+// What of a set's key is no address, enum shunt_set_tail.
+const (
+	TailPort  = uint8(GuardShuntSetTailSHUNT_TAIL_PORT)
+	TailMark  = uint8(GuardShuntSetTailSHUNT_TAIL_MARK)
+	TailIface = uint8(GuardShuntSetTailSHUNT_TAIL_IFACE)
+	TailMAC   = uint8(GuardShuntSetTailSHUNT_TAIL_MAC)
 )
 
 // Guard words, enum shunt_word: of the namespace up to WordNetCount, of a device from there on.

@@ -22,6 +22,53 @@ type XDPBpfDevmapVal struct {
 	}
 }
 
+type XDPFlows struct {
+	_       structs.HostLayout
+	Sampler struct {
+		_      structs.HostLayout
+		State  uint64
+		Skip   uint32
+		Unused uint32
+	}
+	Seed    uint64
+	Sampled uint64
+	Gaps    struct {
+		_     structs.HostLayout
+		Entry [256]struct {
+			_      structs.HostLayout
+			Keep   uint32
+			Alias  uint8
+			Self   uint8
+			Unused uint16
+		}
+	}
+	Slot [2048]struct {
+		_     structs.HostLayout
+		Print uint32
+		Count uint32
+	}
+	Top struct {
+		_     structs.HostLayout
+		Print [4]struct {
+			_    structs.HostLayout
+			Word [4]uint64
+		}
+		Count   [64]uint32
+		Least   uint32
+		LeastAt uint32
+		Key     [64]struct {
+			_        structs.HostLayout
+			From     [16]uint8
+			To       [16]uint8
+			FromPort uint16
+			ToPort   uint16
+			Protocol uint8
+			Family   uint8
+			Zero     uint16
+		}
+	}
+}
+
 type XDPRuleWalk struct {
 	_       structs.HostLayout
 	Word    uint64
@@ -87,6 +134,11 @@ type XDPRuleWalk struct {
 		Bias       uint32
 		Shift      uint32
 		Nomatch    uint32
+		Multi      uint32
+		Last       uint32
+		At         uint64
+		Name       [2]uint64
+		Named      [2]uint64
 		N          uint32
 		Turn       uint32
 		Tries      [8]struct {
@@ -144,8 +196,9 @@ type XDPShuntConfig struct {
 	Shown6          uint8
 	Chains          uint8
 	Nat             uint8
+	Flows           uint8
 	Tunnel          uint8
-	_               [3]byte
+	_               [2]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64
@@ -417,6 +470,7 @@ type XDPTranslation struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	XDPMapDests4       = "dests4"
+	XDPMapFlows        = "flows"
 	XDPMapHops4        = "hops4"
 	XDPMapLocal4       = "local4"
 	XDPMapNeighUse     = "neigh_use"
@@ -489,6 +543,7 @@ type XDPProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type XDPMapSpecs struct {
 	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
@@ -537,6 +592,7 @@ func (o *XDPObjects) Close() error {
 // It can be passed to LoadXDPObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XDPMaps struct {
 	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Flows        *ebpf.Map `ebpf:"flows"`
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
@@ -558,6 +614,7 @@ type XDPMaps struct {
 func (m *XDPMaps) Close() error {
 	return _XDPClose(
 		m.Dests4,
+		m.Flows,
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,

@@ -18,6 +18,7 @@ import (
 const (
 	XDPGenericMapConfigs      = "configs"
 	XDPGenericMapDests4       = "dests4"
+	XDPGenericMapFlows        = "flows"
 	XDPGenericMapHops4        = "hops4"
 	XDPGenericMapLocal4       = "local4"
 	XDPGenericMapNeighUse     = "neigh_use"
@@ -93,6 +94,7 @@ type XDPGenericProgramSpecs struct {
 type XDPGenericMapSpecs struct {
 	Configs      *ebpf.MapSpec `ebpf:"configs"`
 	Dests4       *ebpf.MapSpec `ebpf:"dests4"`
+	Flows        *ebpf.MapSpec `ebpf:"flows"`
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
@@ -144,6 +146,7 @@ func (o *XDPGenericObjects) Close() error {
 type XDPGenericMaps struct {
 	Configs      *ebpf.Map `ebpf:"configs"`
 	Dests4       *ebpf.Map `ebpf:"dests4"`
+	Flows        *ebpf.Map `ebpf:"flows"`
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
@@ -168,6 +171,7 @@ func (m *XDPGenericMaps) Close() error {
 	return _XDPGenericClose(
 		m.Configs,
 		m.Dests4,
+		m.Flows,
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,

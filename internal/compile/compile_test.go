@@ -70,6 +70,8 @@ func TestFates(t *testing.T) {
 -A FORWARD -s 10.5.0.0/16 -m addrtype --dst-type LOCAL -j DROP
 -A FORWARD -s 10.4.0.0/16 -j REJECT
 -A FORWARD -d 10.0.0.9/32 -j DROP
+-A FORWARD -s 10.3.0.0/16 -j MARK --set-xmark 0x1/0xffffffff
+-A FORWARD -m mark --mark 0x1 -j DROP
 -A FORWARD -j ACCEPT
 -A FORWARD -p udp -j DROP
 -A U -p tcp -j DROP
@@ -77,9 +79,9 @@ COMMIT
 `
 	want := map[string][]string{
 		"": {"unmet", "linux only Linux knows connections", "compiled", "linux which interfaces", "linux --interface", "linux string", "linux which addresses", "linux reject",
-			"compiled", "compiled", "unmet", "compiled"},
+			"compiled", "linux only Linux writes it", "compiled", "compiled", "unmet", "compiled"},
 		"eth0": {"unmet", "linux only Linux knows connections", "compiled", "linux which interfaces", "compiled", "linux string", "linux which addresses", "linux reject",
-			"compiled", "compiled", "unmet", "compiled"},
+			"compiled", "linux only Linux writes it", "compiled", "compiled", "unmet", "compiled"},
 	}
 	for iface, want := range want {
 		r, err := compiled(t, text, compile.Options{Hook: compile.TC, Interface: iface})

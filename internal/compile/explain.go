@@ -74,6 +74,8 @@ func (e *explainer) fates() (out []Fate) {
 					switch r := &own[k]; {
 					case e.slow[r] != nil:
 						f.Outcome, f.Why = "linux", reasons(r, e.slow[r])
+					case e.met[r] && setsMark(r):
+						f.Outcome, f.Why = "linux", "the rules behind it see the mark, but only Linux writes it"
 					case e.met[r] || e.calls(&e.reduced.Tables[i], r):
 						f.Outcome, f.Why = "compiled", ""
 					}
@@ -83,6 +85,18 @@ func (e *explainer) fates() (out []Fate) {
 		}
 	}
 	return out
+}
+
+// setsMark says whether a rule changes the packet's mark. Whoever asks for it later, routing or a queue, asks Linux, which meets the packet afterwards with the
+// rules that it needs anyway for what the object does not decide. Written twice, a mark could be another one (--xor-mark, or a rule in front that asks for it).
+func setsMark(r *ruleset.Rule) bool {
+	return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool {
+		if m, ok := s.(ruleset.SetByMap); ok {
+			return m.Field == ruleset.Mark
+		}
+		f, ok := s.(ruleset.SetField)
+		return ok && f.Field == ruleset.Mark
+	})
 }
 
 // calls says whether a rule leads to rules that packets meet: it is written out with them.

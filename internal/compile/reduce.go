@@ -43,6 +43,9 @@ func known(steps []ruleset.Step, iface string) (out []ruleset.Step) {
 		case ruleset.NoTrack:
 			out = append(out, ruleset.Slow{Name: "notrack", Text: "only Linux knows connections"})
 			continue
+		case ruleset.SaveMark:
+			out = append(out, ruleset.Slow{Name: "connmark", Text: "only Linux knows connections"})
+			continue
 		case ruleset.SetField:
 			if s.From != ruleset.NoField {
 				out = append(out, ruleset.Slow{Name: "connmark", Text: "only Linux knows connections"})
@@ -61,6 +64,8 @@ func known(steps []ruleset.Step, iface string) (out []ruleset.Step) {
 		case ruleset.Lookup:
 			fields = s.Key
 		case ruleset.VerdictMap:
+			fields = s.Key
+		case ruleset.SetByMap:
 			fields = s.Key
 		}
 		for _, f := range fields {
@@ -88,6 +93,8 @@ func missing(f ruleset.Field, iface string) string {
 		return "the file does not say which interfaces the host has"
 	case ruleset.PacketType, ruleset.SrcAddrType, ruleset.DstAddrType:
 		return "the file does not say which addresses the host has"
+	case ruleset.RouteBack, ruleset.RouteBackBy:
+		return "the file does not say which routes the host has"
 	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
 		return "only Linux knows connections"
 	}

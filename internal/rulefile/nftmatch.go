@@ -33,6 +33,9 @@ func (r *nftRule) match(n *node) error {
 		}
 		left, mask = list.list[0], list.list[1]
 	}
+	if fib := left.get("fib"); fib != nil && right.kind == boolean && mask == nil && cmp <= nftables.Neq {
+		return r.present(fib, cmp, right)
+	}
 	parts, types, ok, err := r.key(left)
 	if err != nil || !ok {
 		return err
@@ -42,7 +45,7 @@ func (r *nftRule) match(n *node) error {
 			r.opaque("lookup", "a part of a value is looked up")
 			return nil
 		}
-		return r.lookup(parts, types, set, right, false, cmp == nftables.Neq)
+		return r.lookup(parts, types, set, right, nftables.NoReg, cmp == nftables.Neq)
 	}
 	if len(parts) != 1 {
 		r.opaque("concatenation", "it is compared with something that is no set")
@@ -65,6 +68,19 @@ func title(n *node) string {
 		}
 	}
 	return key
+}
+
+// present asks whether there is a route at all: nft writes exists and missing as true and false, for which the lookup has a flag (NFTA_FIB_F_PRESENT).
+func (r *nftRule) present(fib *node, cmp nftables.Op, right *node) error {
+	s, _, err := r.fib(fib)
+	if err != nil {
+		return err
+	}
+	lookup := s.load(0).(*nftables.FIB)
+	lookup.Flags |= 32
+	r.add(lookup)
+	r.add(&nftables.Cmp{Src: 0, Op: cmp, Data: map[string][]byte{"true": {1}, "false": {0}}[right.text]})
+	return nil
 }
 
 // compare loads a value and compares it.
@@ -160,8 +176,8 @@ func keyOf(meta string) uint32 {
 	return key
 }
 
-// lookup asks a set, with a name or of this rule alone, or a map of verdicts.
-func (r *nftRule) lookup(parts []*selector, types keyed, set, name *node, verdicts, not bool) error {
+// lookup asks a set, with a name or of this rule alone, or a map: of verdicts, or of values that it puts into a register.
+func (r *nftRule) lookup(parts []*selector, types keyed, set, name *node, dst nftables.Reg, not bool) error {
 	key := keyed{}
 	masked := false
 	for _, s := range parts {
@@ -177,7 +193,7 @@ func (r *nftRule) lookup(parts []*selector, types keyed, set, name *node, verdic
 	var err error
 	switch {
 	case set != nil:
-		if setName, err = r.anonymous(key, nil, verdicts, set); err != nil {
+		if setName, err = r.anonymous(key, nil, dst == nftables.Verdict, set); err != nil {
 			return err
 		}
 	case masked:
@@ -191,11 +207,7 @@ func (r *nftRule) lookup(parts []*selector, types keyed, set, name *node, verdic
 		return r.wrong(name, "there is no such set in the table")
 	}
 	r.loadKey(parts, r.dump.Sets[index].Flags&nftables.SetInterval != 0)
-	e := &nftables.Lookup{Set: setName, Src: 0, Dst: nftables.NoReg, Not: not}
-	if verdicts {
-		e.Map, e.Dst = true, nftables.Verdict
-	}
-	r.add(e)
+	r.add(&nftables.Lookup{Set: setName, Src: 0, Dst: dst, Map: dst != nftables.NoReg, Not: not})
 	return nil
 }
 
@@ -235,6 +247,9 @@ func (r *nftRule) mangle(n *node) error {
 		return nil
 	}
 	s.need()
+	if of := value.get("map"); of != nil && s.name == "mark" && strings.HasPrefix(textOf(of.get("data")), "@") {
+		return r.markByMap(s, of)
+	}
 	if from, _, err := r.selectorOf(value); err != nil {
 		return err
 	} else if from != nil && from.need != nil {
@@ -261,11 +276,34 @@ func (r *nftRule) mangle(n *node) error {
 		}
 		r.add(&nftables.Meta{Key: e.Key, Src: 0, Dst: nftables.NoReg, Write: true})
 	case *nftables.CT:
-		r.add(&nftables.Immediate{Dst: 0, Data: nftables.Data{Bytes: make([]byte, s.size)}})
+		if mask == nil {
+			r.add(&nftables.Immediate{Dst: 0, Data: nftables.Data{Bytes: xor}})
+		} else {
+			r.add(e)
+			r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: size, Mask: mask, Xor: xor})
+		}
 		r.add(&nftables.CT{Key: e.Key, Dir: -1, Src: 0, Dst: nftables.NoReg, Write: true})
 	default:
 		r.opaque(title(target)+" set", "it is not understood")
 	}
+	return nil
+}
+
+// markByMap is `meta mark set KEY map @NAME`.
+func (r *nftRule) markByMap(s *selector, of *node) error {
+	e, isMeta := s.load(0).(*nftables.Meta)
+	parts, types, ok, err := r.key(of.get("key"))
+	if err != nil || !ok {
+		return err
+	}
+	if !isMeta {
+		r.opaque("ct mark set", "it is taken from a map")
+		return nil
+	}
+	if err := r.lookup(parts, types, nil, of.get("data"), 0, false); err != nil {
+		return err
+	}
+	r.add(&nftables.Meta{Key: e.Key, Src: 0, Dst: nftables.NoReg, Write: true})
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (r *nftRule) vmap(v *node) error {
 	if set == nil && (data.kind != text || !strings.HasPrefix(data.text, "@")) {
 		return r.wrong(data, "a map with its elements, or @ and the name of one, is expected")
 	}
-	return r.lookup(parts, types, set, data, true, false)
+	return r.lookup(parts, types, set, data, nftables.Verdict, false)
 }
 
 var seconds = map[string]uint64{"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}

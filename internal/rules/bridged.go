@@ -23,7 +23,7 @@ func onBridge(s ruleset.Step, at place) string {
 	switch s := s.(type) {
 	case ruleset.VerdictMap:
 		fields = s.Key
-	case ruleset.SetField, ruleset.NoTrack:
+	case ruleset.SetField, ruleset.SetByMap, ruleset.SaveMark, ruleset.NoTrack:
 		return "a change to a frame in a bridge"
 	}
 	for _, f := range fields {
@@ -39,3 +39,36 @@ func onBridge(s ruleset.Step, at place) string {
 	}
 	return ""
 }
+
+// OfFrames says whether the chains of a table of family bridge decide and count by nothing but what a frame and its ports say, so that they do the same to one that a
+// router has forwarded as to one that a program at tc has sent, which has no route and no connection.
+func OfFrames(rs *ruleset.Ruleset, table string) bool {
+	for _, t := range rs.Tables {
+		if t.Family != ruleset.Bridge || t.Name != table {
+			continue
+		}
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return !ofFrame(s) }) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// ofFrame says the same of a step.
+func ofFrame(s ruleset.Step) bool {
+	switch s := s.(type) {
+	case ruleset.Count, ruleset.Verdict:
+		return true
+	case ruleset.VerdictMap:
+		return !slices.ContainsFunc(s.Key, notOfFrame)
+	case ruleset.Test, ruleset.AnyTest, ruleset.Lookup:
+		return !slices.ContainsFunc(fieldsOf(s), notOfFrame)
+	}
+	return false
+}
+
+func notOfFrame(f ruleset.Field) bool { return !slices.Contains(ofFrames, f) }

@@ -80,10 +80,26 @@ func fieldsOf(s ruleset.Step) (fs []ruleset.Field) {
 			fs = append(fs, t.Field)
 		}
 	case ruleset.Lookup:
-		fs = slices.Clip(s.Key)
+		fs = append(slices.Clip(s.Key), inMembers(s)...)
 		for _, m := range s.Of {
 			fs = append(fs, m.Key...)
 		}
+	}
+	return fs
+}
+
+// inMembers are the fields that a list of ipsets which is asked live may ask for, as far as they change on the way or have another meaning elsewhere: nobody here knows its members.
+func inMembers(l ruleset.Lookup) (fs []ruleset.Field) {
+	if len(l.Src) == 0 || len(l.Key) > 0 {
+		return nil
+	}
+	fs = []ruleset.Field{ruleset.EtherSrc, ruleset.EtherDst}
+	switch {
+	case len(l.Src) < 2: // neither hash:ip,mark nor hash:net,iface fits
+	case l.Src[1]:
+		fs = append(fs, ruleset.Mark, ruleset.IIFName)
+	default:
+		fs = append(fs, ruleset.Mark, ruleset.OIFName)
 	}
 	return fs
 }

@@ -10,6 +10,8 @@ var (
 	SomePacket  = somePacket
 	SomeDevices = someDevices
 	ChangeSome  = changeSome
+
+	FlattenWithin = flatten
 )
 
 // Reads counts the words of vectors and summaries that First reads for a packet, as matcher.next does: a cost that does not depend on

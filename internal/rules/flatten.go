@@ -102,6 +102,7 @@ type flattener struct {
 	class   Class
 	limit   int // of entries
 	total   int // entries written
+	mapped  int // of them, for elements of maps that give values
 	program *Program
 	*list
 	table   *ruleset.Table
@@ -149,6 +150,8 @@ func (f *flattener) canChange(t *ruleset.Table, c *ruleset.Chain) (g groups) {
 		for _, s := range c.Rules[i].Steps {
 			switch s := s.(type) {
 			case ruleset.SetField:
+				g[groupOf(s.Field)] = true
+			case ruleset.SetByMap:
 				g[groupOf(s.Field)] = true
 			case ruleset.NoTrack:
 				g[ctGroup] = true

@@ -79,6 +79,18 @@ func (w *ruleWriter) steps() bool {
 		case ruleset.SetField:
 			w.do = append(w.do, s)
 			w.epochs[groupOf(s.Field)]++
+		case ruleset.SaveMark:
+			w.do = append(w.do, s)
+		case ruleset.SetByMap:
+			if why := w.ix.unmapped(s); why != "" {
+				return w.slow(why)
+			}
+			if w.mapped += len(w.ix.rs.Sets[s.Set].Elements); w.mapped > mostMappedAll {
+				return w.slow("map " + w.ix.rs.Sets[s.Set].Name + ": too many elements together with other rules' maps")
+			}
+			if !w.setByMap(s) {
+				return true
+			}
 		case ruleset.NoTrack:
 			w.do = append(w.do, s)
 			w.epochs[ctGroup]++
@@ -176,6 +188,33 @@ func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
 		w.do = append(w.do, l)
 	}
 	return !never
+}
+
+// setByMap writes an entry for each element of a map that gives values, and leads all others behind the rule; false where no packet goes on.
+func (w *ruleWriter) setByMap(m ruleset.SetByMap) bool {
+	w.flush()
+	if !w.ports(m.Key) {
+		return false
+	}
+	if !w.hasOver {
+		w.over, w.hasOver = w.label(), true
+	}
+	on, met := w.label(), false
+	for _, el := range Precedence(&w.ix.rs.Sets[m.Set]) {
+		when, never := w.when, false
+		for i := 0; i < len(m.Key) && !never; i++ {
+			when, _, never = w.and(when, ruleset.Test{Field: m.Key[i], Ranges: []ruleset.Range{el.Key[i]}})
+		}
+		if !never {
+			met = true
+			w.emit(Entry{When: when, Do: []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}, Then: Skip, To: on, By: w.by})
+		}
+	}
+	w.emit(Entry{Then: Skip, To: w.over, By: w.by})
+	w.here(on)
+	w.when, w.detached = nil, true
+	w.epochs[groupOf(m.Field)]++
+	return met
 }
 
 // ports makes packets slow whose ports would have to be read from a header without ports; false when no others are left.

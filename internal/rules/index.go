@@ -173,14 +173,19 @@ func early(s ruleset.Step, at place, t *ruleset.Table) string {
 	switch s := s.(type) {
 	case ruleset.VerdictMap:
 		fields = s.Key
+	case ruleset.SetByMap:
+		fields = s.Key
 	case ruleset.SetField:
 		fields = []ruleset.Field{s.From}
+	case ruleset.SaveMark:
+		return "ct mark set at ingress"
 	case ruleset.NoTrack:
 		return "notrack at ingress"
 	}
 	for _, f := range fields {
 		switch f {
-		case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone, ruleset.SrcAddrType, ruleset.DstAddrType:
+		case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone, ruleset.SrcAddrType, ruleset.DstAddrType,
+			ruleset.RouteBack, ruleset.RouteBackBy:
 			return f.String() + " at ingress"
 		case ruleset.Length, ruleset.NFProto:
 			if (t.Family == ruleset.Netdev) == (f == ruleset.NFProto) {

@@ -187,6 +187,9 @@ func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 		if why := early(s, r.at, r.table); why != "" {
 			return ruleset.Verdict{Code: r.slow(by, why)}, false
 		}
+		if why := r.onFrame(s); why != "" {
+			return ruleset.Verdict{Code: r.slow(by, why)}, false
+		}
 		switch s := s.(type) {
 		case ruleset.Test:
 			if ok, p := r.test(s); p == unseen {
@@ -217,6 +220,22 @@ func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 			r.count(s.Counter)
 		case ruleset.SetField:
 			r.apply(s, r.at)
+		case ruleset.SaveMark:
+			if !r.saved(s, r.at) {
+				return ruleset.Verdict{Code: r.slow(by, newMark)}, false
+			}
+		case ruleset.SetByMap:
+			l := ruleset.Lookup{Set: s.Set, Key: s.Key}
+			if why := r.ix.unmapped(s); why != "" {
+				return ruleset.Verdict{Code: r.slow(by, why)}, false
+			} else if r.unseen(l) {
+				return ruleset.Verdict{Code: r.slow(by, "ports of another protocol")}, false
+			}
+			_, e, _ := r.lookup(r.ix.rs, l, r.ask)
+			if e == nil {
+				return v, true
+			}
+			r.apply(ruleset.SetField{Field: s.Field, Xor: uint32(e.Data.Lo)}, r.at)
 		case ruleset.NoTrack:
 			r.notrack(r.at.tracked)
 		case ruleset.Verdict:

@@ -214,6 +214,17 @@ var kernelCases = []struct {
 		sets: []Set{verdicts(80, jump("MARKING"), 53, accept)},
 		tables: ip(chain("MARKING", steps{change(Mark, 0, 0)}), forward(steps{is(Mark, 0), drop}, steps{is(L4Proto, 6), VerdictMap{Key: []Field{DPort}}},
 			steps{is(Mark, 0), drop}))},
+	{name: "a map gives a mark, and the rule goes on", want: "accept c0 c1 mark 9", packet: func(p *Packet) { p.Mark = 7 },
+		sets:   []Set{marks(22, 3, 80, 9)},
+		tables: ip(forward(steps{is(L4Proto, 6), is(Mark, 7), c(0), SetByMap{Field: Mark, Key: []Field{DPort}}, isNot(Mark, 7), c(1)}))},
+	{name: "a map without the key ends the rule", want: "accept c0 c2", sets: []Set{marks(22, 3, 53, 9)},
+		tables: ip(forward(steps{is(L4Proto, 6), c(0), SetByMap{Field: Mark, Key: []Field{DPort}}, c(1), drop}, steps{is(Mark, 0), c(2)}))},
+	{name: "and one that the packet has no key for", want: "accept c0", sets: []Set{marks(80, 3, 53, 9)}, packet: func(p *Packet) { p.Proto = 47 },
+		tables: ip(forward(steps{is(L4Proto, 6), SetByMap{Field: Mark, Key: []Field{DPort}}, c(1), drop}, steps{c(0)}))},
+	{name: "a map of ports for a protocol without", want: "slow: ports of another protocol", sets: []Set{marks(80, 3, 53, 9)}, packet: func(p *Packet) { p.Proto = 47 },
+		tables: ip(forward(steps{SetByMap{Field: Mark, Key: []Field{DPort}}}))},
+	{name: "a map that rules change", want: "slow: map : rules change it", sets: []Set{func() Set { s := marks(80, 3, 53, 9); s.Dynamic = true; return s }()},
+		tables: ip(forward(steps{is(L4Proto, 6), SetByMap{Field: Mark, Key: []Field{DPort}}}))},
 	{name: "notrack before a chain", want: "accept c0 untracked",
 		tables: ip(chain("user", steps{is(CTState, CTInvalid), drop}, steps{is(CTState, CTUntracked), c(0)}), at(Prerouting, -300, chain("raw", steps{NoTrack{}}, steps{jump("user")})))},
 	{name: "dscp", want: "accept c0 ds 184",
@@ -282,6 +293,11 @@ var kernelCases = []struct {
 		tables: ip(forward(steps{Lookup{Key: []Field{IP4Dst}, Not: true}, drop}, steps{Lookup{Key: []Field{IP4Dst}}, c(6)}))},
 	{name: "nf_tables elements count what goes on", sets: []Set{set(NFT, []int{32}, counted(addr("192.0.2.7/32"), 5))}, want: "accept c5 c6",
 		tables: ip(forward(steps{Lookup{Key: []Field{IP4Dst}, Not: true}, drop}, steps{Lookup{Key: []Field{IP4Dst}}, c(6)}))},
+	{name: "hash:net,iface: a network hides wider ones, whatever interface it is for", want: "accept c1",
+		sets:   []Set{byIface(onIface("192.0.0.0/16", One(Name("eth0"))), onIface("192.0.2.0/24", One(Name("eth9")))), byIface(onIface("192.0.2.0/25", Names("eth")), onIface("192.0.0.0/16", One(Name("eth9"))))},
+		tables: ip(forward(steps{Lookup{Set: 0, Key: []Field{IP4Dst, IIFName}}, drop}, steps{Lookup{Set: 1, Key: []Field{IP4Dst, IIFName}}, c(1)}))},
+	{name: "hash:net,iface: no interface, no element", want: "accept", sets: []Set{byIface(onIface("192.0.2.0/24", Names("")))},
+		tables: ip(at(Prerouting, 0, chain("pre", steps{Lookup{Set: 0, Key: []Field{IP4Dst, OIFName}}, drop})))},
 	{name: "a list of sets", want: "drop by FORWARD rule 1",
 		sets:   []Set{{Dialect: IPSet, Type: "list:set"}, set(IPSet, []int{32}, nomatch(addr("192.0.2.7/32"))), set(IPSet, []int{32}, addr("192.0.2.0/24"))},
 		tables: ip(forward(steps{Lookup{Set: 0, Of: []Lookup{{Set: 1, Key: []Field{IP4Dst}}, {Set: 2, Key: []Field{IP4Dst}}}}, drop}))},
@@ -316,6 +332,14 @@ func addr(prefix string) Element {
 	return Element{Key: []Range{Prefix(netip.MustParsePrefix(prefix))}, Counter: NoCounter}
 }
 
+func byIface(elements ...Element) Set {
+	return Set{Dialect: IPSet, Type: "hash:net,iface", Widths: []int{32, 128}, Elements: elements}
+}
+
+func onIface(prefix string, names Range) Element {
+	return Element{Key: []Range{Prefix(netip.MustParsePrefix(prefix)), names}, Counter: NoCounter}
+}
+
 func nomatch(e Element) Element {
 	e.NoMatch = true
 	return e
@@ -329,6 +353,12 @@ func counted(e Element, n CounterID) Element {
 func verdicts(port1 uint64, v1 Verdict, port2 uint64, v2 Verdict) Set {
 	return Set{Verdicts: true, Widths: []int{16}, Elements: []Element{
 		{Key: []Range{One(Num(port1))}, Verdict: &v1, Counter: NoCounter}, {Key: []Range{One(Num(port2))}, Verdict: &v2, Counter: NoCounter},
+	}}
+}
+
+func marks(port1, mark1, port2, mark2 uint64) Set {
+	return Set{Data: true, Widths: []int{16}, Elements: []Element{
+		{Key: []Range{One(Num(port1))}, Data: Num(mark1), Counter: NoCounter}, {Key: []Range{One(Num(port2))}, Data: Num(mark2), Counter: NoCounter},
 	}}
 }
 

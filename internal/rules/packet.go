@@ -15,6 +15,7 @@ type Packet struct {
 	EtherSrc, EtherDst uint64 // 48 bits
 	EtherPadding       int    // bytes of the received frame behind the IP packet
 	PacketType         uint8  // PACKET_*
+	Bridged            bool   // it goes from a port of a bridge to another, and nothing counts down its TTL (TraceFrame)
 
 	Src, Dst   netip.Addr
 	Proto      uint8 // of the transport header, behind extension headers
@@ -30,12 +31,24 @@ type Packet struct {
 	ICMPType     uint16 // type << 8 | code of ICMP and ICMPv6
 
 	Mark, Priority           uint32
-	SrcAddrType, DstAddrType uint16 // 1 << RTN_*; 0 counts as unicast
+	SrcAddrType, DstAddrType uint16  // 1 << RTN_*; 0 counts as unicast
+	Back                     WayBack // the route to the sender
 
 	CT *Connection // what connection tracking finds, unless the packet is kept out of it; nil when it finds nothing
 	// Behind the route the packet's destination as Linux has translated it; nil where it has not.
 	Translated *Destination
 }
+
+// WayBack is where the route to a packet's sender leads.
+type WayBack uint8
+
+// Routes back.
+const (
+	BackUnknown WayBack = iota // only Linux knows
+	NoBack
+	BackElsewhere // by another interface than the packet came by
+	BackSame
+)
 
 // Destination is an address and the port of TCP or UDP.
 type Destination struct {
@@ -136,7 +149,7 @@ func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
 	}
 	switch f {
 	case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
-		if at.hook == ruleset.Egress {
+		if at.hook == ruleset.Egress || at.hook == ruleset.Postrouting && w.p.Bridged { // br_nf_post_routing()
 			return device(f, Device{})
 		}
 		return device(f, w.p.IIF)
@@ -153,7 +166,7 @@ func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
 			return ruleset.Value{}, toPresence(w.p.PhysIn == Device{})
 		}
 	case ruleset.TTL:
-		if routed(at.hook) {
+		if routed(at.hook) && !w.p.Bridged {
 			return ruleset.Num(uint64(w.p.TTL - 1)), there // ip_forward and ip6_forward count down before the hook
 		}
 		return ruleset.Num(uint64(w.p.TTL)), there
@@ -249,6 +262,11 @@ func (w *walk) raw(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 		return num(uint64(max(p.SrcAddrType, rtnUcast)))
 	case ruleset.DstAddrType:
 		return num(uint64(max(p.DstAddrType, rtnUcast)))
+	case ruleset.RouteBack, ruleset.RouteBackBy:
+		if p.Back == BackUnknown || four {
+			return ruleset.Value{}, unseen
+		}
+		return num(uint64(min(p.Back/map[ruleset.Field]WayBack{ruleset.RouteBack: BackSame, ruleset.RouteBackBy: BackElsewhere}[f], 1)))
 	case ruleset.SPort, ruleset.DPort, ruleset.SetSPort, ruleset.SetDPort, ruleset.TCPFlags, ruleset.ICMPType:
 		return w.transport(f)
 	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
@@ -333,6 +351,16 @@ func (w *walk) apply(s ruleset.SetField, at place) {
 	case ruleset.DSField:
 		w.ds = w.ds&uint8(s.And) ^ uint8(xor)
 	}
+}
+
+// newMark is why a packet is the kernel's that gives its connection another mark. Which packets do depends on what the connection has, so that no region of Slow foretells it.
+const newMark = "another mark for the connection"
+
+// saved says whether a SaveMark step would leave the connection's mark as it is.
+func (w *walk) saved(s ruleset.SaveMark, at place) bool {
+	v, p := w.field(ruleset.CTMark, at)
+	mark := uint32(v.Lo)
+	return p != there || mark&s.And^s.Xor^w.mark&s.Mask == mark
 }
 
 // notrack is a NoTrack step: a packet that has a connection keeps it.

@@ -27,6 +27,8 @@ type Class struct {
 	// address alone, not its TOS. A receiver with a way out is then one of type unicast, to rules that ask for its type in that table
 	// (net/ipv4/fib_frontend.c, inet_addr_type).
 	LocalFirst bool
+	// RouteBack: the route to the sender of an IPv6 packet that bpf_fib_lookup finds is the one that Linux finds, if it leads out of the interface that the packet came by.
+	RouteBack bool
 	// Bridged: frames from one port of a bridge to another, which meet the chains of family bridge and no others. Their devices are the ports.
 	Bridged bool
 	// LiveSets: whoever runs the program can ask the kernel's ipsets (ruleset.Set.Live); without it their rules are slow.
@@ -37,7 +39,7 @@ type Class struct {
 // next entry. All ways lead forward.
 type Entry struct {
 	When []Cond
-	Do   []ruleset.Step // Count, SetField, NoTrack; and Lookup, which counts the element that the packet is in
+	Do   []ruleset.Step // Count, SetField, SaveMark, NoTrack; and Lookup, which counts the element that the packet is in
 	Then Then
 	To   int // Skip, Call, Map: the entry to go on with
 	// For Call and Map: List is the called list, and To is where it comes back to. For Map also where a verdict leads.
@@ -71,7 +73,7 @@ func (e *Entry) Hook() ruleset.Hook { return e.place.hook }
 func (e *Entry) Asks() (out []ruleset.Field) {
 	var lookup func(l ruleset.Lookup)
 	lookup = func(l ruleset.Lookup) {
-		out = append(out, l.Key...)
+		out = append(append(out, l.Key...), inMembers(l)...)
 		for _, member := range l.Of {
 			lookup(member)
 		}
@@ -188,6 +190,10 @@ func (t *thread) entry() {
 	}
 	e := &entries[at]
 	for _, s := range e.Do {
+		if save, is := s.(ruleset.SaveMark); is && !t.saved(save, e.place) {
+			t.slow(e.By, newMark)
+			return
+		}
 		t.do(s, e.place)
 	}
 	t.then(e)

@@ -109,6 +109,7 @@ func (b *builder) set(dialect Dialect, chains []string) {
 	for _, f := range key {
 		s.Widths = append(s.Widths, f.Width())
 	}
+	s.Data = dialect == NFT && chains == nil && b.n(0, 1, "data") == 0
 	counters := b.n(0, 3, "element counters") == 0
 	for range b.n(0, 5, "elements") {
 		e := Element{Counter: NoCounter, NoMatch: dialect == IPSet && b.n(0, 3, "nomatch") == 0}
@@ -118,9 +119,15 @@ func (b *builder) set(dialect Dialect, chains []string) {
 		if counters {
 			e.Counter = b.counter()
 		}
+		if s.Data {
+			e.Data = Num(uint64(b.n(0, 3, "data of an element")))
+		}
 		if chains != nil {
 			v := b.verdict(chains)
 			e.Verdict = &v
+		}
+		if b.n(0, 5, "expires") == 0 {
+			e.Expires = 1000
 		}
 		s.Elements = append(s.Elements, e)
 	}
@@ -162,6 +169,15 @@ func (b *builder) lookup() (Lookup, bool) {
 	return l, true
 }
 
+func (b *builder) mapped() (m SetByMap, ok bool) {
+	for i, s := range b.rs.Sets {
+		if s.Data && (!ok || b.n(0, 1, "other map") == 0) {
+			m, ok = SetByMap{Field: Mark, Set: SetID(i), Key: b.keys[i]}, true
+		}
+	}
+	return m, ok
+}
+
 func (b *builder) rule(chains []string, number int) Rule {
 	r := Rule{Number: number}
 	for range b.n(0, 3, "steps") {
@@ -177,7 +193,15 @@ func (b *builder) rule(chains []string, number int) Rule {
 		case 5, 6, 7:
 			r.Steps = append(r.Steps, Count{Counter: b.counter()})
 		case 16:
-			r.Steps = append(r.Steps, SetField{Field: Mark, And: uint32(b.n(0, 1, "and")), From: CTMark, Mask: uint32(b.n(0, 3, "mask"))})
+			if b.n(0, 3, "save") > 0 {
+				r.Steps = append(r.Steps, SetField{Field: Mark, And: uint32(b.n(0, 1, "and")), From: CTMark, Mask: uint32(b.n(0, 3, "mask"))})
+				break
+			}
+			r.Steps = append(r.Steps, SaveMark{And: rapid.SampledFrom([]uint32{0, 0xfffffffe, ^uint32(0)}).Draw(b.T, "and"), Xor: uint32(b.n(0, 1, "xor")), Mask: uint32(b.n(0, 3, "mask"))})
+		case 17, 18:
+			if m, ok := b.mapped(); ok {
+				r.Steps = append(r.Steps, m)
+			}
 		case 8, 9:
 			r.Steps = append(r.Steps, change(Mark, rapid.SampledFrom([]uint32{0, 0xfffffffe, ^uint32(0)}).Draw(b.T, "and"), uint32(b.n(0, 3, "xor"))))
 		case 10:

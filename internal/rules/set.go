@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
@@ -25,11 +26,34 @@ func width(r ruleset.Range) ruleset.Value {
 
 // find gives the element that a key is in, nomatch elements included; nil when there is none. Of several it is the first (nf_tables) or the most
 // specific: the smallest range of the first part that differs.
+//
+// Where hash:net,iface has elements of a network, those of wider ones do not count, whatever interface they are for (mtype_test_cidrs, ip_set_hash_gen.h); of several for the
+// interface it is the one that the kernel lists first.
 func find(s *ruleset.Set, key []ruleset.Value) *ruleset.Element {
 	var best *ruleset.Element
+	var network *ruleset.Range
+	if s.Type == "bitmap:ip,mac" && len(key) == 2 && key[1] == (ruleset.Value{}) { // bitmap_ipmac_kadt()
+		return nil
+	}
+	if s.Type == "hash:net,iface" && len(key) == 2 {
+		for i := range s.Elements {
+			if e := &s.Elements[i]; len(e.Key) == 2 && e.Key[0].Has(key[0]) && (network == nil || width(e.Key[0]).Compare(width(*network)) < 0) {
+				network = &e.Key[0]
+			}
+		}
+		if key[1] == (ruleset.Value{}) {
+			return nil
+		}
+	}
 	for i := range s.Elements {
 		e := &s.Elements[i]
 		if len(e.Key) != len(key) || !covers(e.Key, key) {
+			continue
+		}
+		if network != nil {
+			if e.Key[0] == *network {
+				return e
+			}
 			continue
 		}
 		if s.Dialect == ruleset.NFT {
@@ -114,6 +138,29 @@ func (ix *index) unsure(l ruleset.Lookup) string {
 		if ix.counts[m.Set] {
 			return "set " + s.Name + ": a list of sets with counters"
 		}
+	}
+	return ""
+}
+
+// mostMapped is how many elements of a map that gives values are looked at one by one: each becomes an entry. All such rules together get mostMappedAll, so that they
+// never fill a program on their own.
+const mostMapped, mostMappedAll = 256, 8192
+
+// unmapped says why what a map gives a packet cannot be told here, "" when it can.
+func (ix *index) unmapped(m ruleset.SetByMap) string {
+	if why := ix.unsure(ruleset.Lookup{Set: m.Set, Key: m.Key}); why != "" {
+		return why
+	}
+	s := &ix.rs.Sets[m.Set]
+	switch {
+	case !s.Data || s.Dialect != ruleset.NFT || m.Field != ruleset.Mark:
+		return "map " + s.Name + ": not of marks"
+	case s.Dynamic:
+		return "map " + s.Name + ": rules change it"
+	case len(s.Elements) > mostMapped:
+		return fmt.Sprintf("map %s: more than %d elements", s.Name, mostMapped)
+	case ix.all[m.Set], ix.counts[m.Set], slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.Expires != 0 || len(e.Key) != len(m.Key) }):
+		return "map " + s.Name + ": elements that count, expire, or are for everything"
 	}
 	return ""
 }

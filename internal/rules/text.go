@@ -101,6 +101,10 @@ func StepText(rs *ruleset.Ruleset, s ruleset.Step) string {
 			text += fmt.Sprintf(" ^ %s & %#x", s.From, s.Mask)
 		}
 		return text
+	case ruleset.SaveMark:
+		return fmt.Sprintf("ct mark set ct mark & %#x ^ %#x ^ mark & %#x", s.And, s.Xor, s.Mask)
+	case ruleset.SetByMap:
+		return fmt.Sprintf("%s set %s", s.Field, strings.Replace(lookupText(rs, ruleset.Lookup{Set: s.Set, Key: s.Key}), "@", "map @", 1))
 	case ruleset.NoTrack:
 		return "notrack"
 	case ruleset.Verdict:

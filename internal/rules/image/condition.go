@@ -20,7 +20,7 @@ var valueOf = map[ruleset.Field]value{
 	ruleset.TCPFlags: vTCPFlags, ruleset.ICMPType: vICMP, ruleset.DSField: vDS, ruleset.TTL: vTTL, ruleset.Length: vLength, ruleset.Mark: vMark,
 	ruleset.L4Proto: vProto, ruleset.SPort: vSPort, ruleset.DPort: vDPort, ruleset.IP4Src: vSrc, ruleset.IP4Dst: vDst, ruleset.IP4ID: vID,
 	ruleset.FragOffset: vFrag, ruleset.FlowLabel: vFlow, ruleset.CTState: vCTState, ruleset.CTStatus: vCTStatus, ruleset.CTMark: vCTMark,
-	ruleset.CTDirection: vCTDir, ruleset.CTZone: vCTZone,
+	ruleset.CTDirection: vCTDir, ruleset.CTZone: vCTZone, ruleset.RouteBack: vBack, ruleset.RouteBackBy: vBackBy,
 }
 
 // ofConnection says whether a field belongs to the packet's connection.
@@ -227,7 +227,7 @@ func decided(holds bool) outcome {
 // single makes a test of one value. A plain test asks for the TTL as received.
 func (l *lowering) single(t ruleset.Test, hook ruleset.Hook, alone bool) (test, bool) {
 	v, ok := valueOf[t.Field]
-	if !ok || !l.o.CT && ofConnection(t.Field) || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
+	if !ok || !l.o.CT && ofConnection(t.Field) || (v == vBack || v == vBackBy) && !l.pr.Class.RouteBack || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
 		return test{}, false
 	}
 	if rs, plain := rules.Ranges(t); plain {

@@ -51,6 +51,8 @@ const (
 	vMACLow
 	vToHigh // and of the destination
 	vToLow
+	vBack
+	vBackBy
 	numValues
 )
 

@@ -17,7 +17,8 @@ import (
 //	ops      the operations of entries that need more, see op
 //	rows     for each class of a dimension: u64 sums of summary, u64 words of bits; ones is a row with every bit
 //	tables   from values to the offsets of rows, see table.go
-//	kinds    where rules ask ipsets, how each kind of them is asked: for SetKinds, struct shunt_set_kind, which the installer writes; one more of zeros
+//	names    where rules ask ipsets u32 table, arg: a hash from devices to the offsets of their names, see names; 0 where none is asked for
+//	kinds    behind that how each kind of ipset is asked: for SetKinds, struct shunt_set_kind, which the installer writes; one more of zeros
 const (
 	headerSize = 128
 	dimsAt     = 16
@@ -44,6 +45,7 @@ const (
 	opDS                        // TOS & lo ^ hi; mask: 1 if a checksum of 0 becomes 0xffff
 	opNoTrack                   // the state becomes untracked, unless there is a connection
 	opRestore                   // mark & lo ^ hi ^ connection's mark & mask; nothing without a connection
+	opSave                      // connection's mark & lo ^ hi ^ mark & mask has to be its mark, or the packet is Linux's; nothing without a connection
 	opSet                       // in the ipset? mask is what is asked, see inSet.ask; lo is the table of kinds
 )
 

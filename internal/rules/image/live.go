@@ -3,7 +3,9 @@
 package image
 
 import (
+	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -20,9 +22,9 @@ var SetKinds = setKinds()
 func setKinds() (out []SetKind) {
 	for _, t := range ruleset.LiveTypes {
 		switch t {
-		case "bitmap:port", "list:set":
+		case "bitmap:port", "list:set", "hash:mac":
 			out = append(out, SetKind{t, 0})
-		case "bitmap:ip":
+		case "bitmap:ip", "bitmap:ip,mac":
 			out = append(out, SetKind{t, ruleset.IP4})
 		default:
 			out = append(out, SetKind{t, ruleset.IP4}, SetKind{t, ruleset.IP6})
@@ -47,6 +49,9 @@ type inSet struct {
 	kind int    // place in SetKinds
 	src  []bool // for each direction of the rule
 }
+
+// namesSize is the room for where the names of devices stand, in front of the table of kinds: as rows of a hash (table.go), its offset and its argument.
+const namesSize = 8
 
 // asksSets is SHUNT_ASKS_SETS.
 const asksSets = 1 << 31
@@ -75,16 +80,44 @@ func (l *lowering) liveSet(k ruleset.Lookup) (*inSet, bool) {
 // ask notes that the image asks a set, and gives the offset of the table of kinds.
 func (w *writer) ask(s *inSet) uint32 {
 	if w.SetsAt == 0 {
-		w.SetsAt = uint32(w.room(SetKindSize*(len(SetKinds)+1), rowAlign))
+		w.SetsAt = uint32(w.room(namesSize+SetKindSize*(len(SetKinds)+1), rowAlign) + namesSize)
 	}
 	w.Shape.Asks |= asksSets
-	switch s.set.Kind.Type {
-	case "hash:ip", "hash:net", "bitmap:ip":
-	default: // with ports, or a list of who knows what
+	kind, list := s.set.Kind.Type, s.set.Kind.Type == "list:set" // of who knows what
+	if list || strings.Contains(kind, "port") {
 		w.Shape.Asks |= 1<<vSPort | 1<<vDPort | 1<<vICMP
+	}
+	if list || strings.Contains(kind, "mac") {
+		w.Shape.Asks |= 1<<vMACHigh | 1<<vMACLow | 1<<vToHigh | 1<<vToLow
+	}
+	if list || strings.Contains(kind, "iface") {
+		w.names()
 	}
 	if !slices.Contains(w.Sets, s.set) {
 		w.Sets = append(w.Sets, s.set)
 	}
 	return w.SetsAt
+}
+
+// names writes the devices' names, for sets that ask for those: for each device 16 bytes, and as many that say which of them count, up to the one behind the name's end.
+func (w *writer) names() {
+	at := int(w.SetsAt) - namesSize
+	if binary.NativeEndian.Uint32(w.Bytes[at:]) != 0 || len(w.devices) == 0 {
+		return
+	}
+	rows := map[uint32]uint32{}
+	for _, d := range w.devices {
+		if len(d.Name) == 0 || len(d.Name) > 15 || d.Index <= 0 {
+			continue
+		}
+		row := w.room(32, rowAlign)
+		copy(w.Bytes[row:], d.Name)
+		for i := range len(d.Name) + 1 {
+			w.Bytes[row+16+i] = 0xff
+		}
+		rows[uint32(d.Index)] = uint32(row)
+	}
+	table, factor := w.hashed(rows)
+	w.put(at, uint32(table))
+	w.put(at+4, factor)
 }

@@ -91,7 +91,8 @@ func (l *lowering) list(n int, list []rules.Entry, first int, end entry) {
 // entry writes one entry of the program.
 func (l *lowering) entry(list, i int, e *rules.Entry) {
 	next := target{list, i + 1}
-	l.why = ""
+	l.aging(list, e)
+	e = l.counting(list, e)
 	base, open, said, never := l.conditions(e)
 	if never {
 		return
@@ -140,9 +141,34 @@ func (l *lowering) entry(list, i int, e *rules.Entry) {
 func (l *lowering) leave(out entry, of *rules.Entry, list int) {
 	l.unsaid++
 	l.out = append(l.out, entry{dims: out.dims, conds: out.conds, then: leave})
-	if n := len(l.left); of.Then != rules.LeaveSlow && (n == 0 || l.left[n-1].By != of.By || l.left[n-1].Why != l.why) {
+	if of.Then != rules.LeaveSlow {
+		l.note(of, list)
+	}
+}
+
+// note names an entry of the program that leaves packets to Linux, once.
+func (l *lowering) note(of *rules.Entry, list int) {
+	if n := len(l.left); n == 0 || l.left[n-1].By != of.By || l.left[n-1].Why != l.why {
 		l.left = append(l.left, rules.SlowTraffic{By: of.By, Why: l.why, Region: of.When, Hook: of.Hook(), Called: list > 0})
 	}
+}
+
+// counting makes of an entry that counts in an element of a set of nf_tables one that leaves its packets to Linux. Others are not in the set, and count nowhere in it.
+func (l *lowering) counting(list int, e *rules.Entry) *rules.Entry {
+	i := slices.IndexFunc(e.Do, func(s ruleset.Step) bool {
+		k, is := s.(ruleset.Lookup)
+		return is && l.pr.Rules().Sets[k.Set].Dialect == ruleset.NFT
+	})
+	if i < 0 || e.Then == rules.LeaveSlow {
+		return e
+	}
+	l.cannot("counters of the elements of set %s", l.pr.Rules().Sets[e.Do[i].(ruleset.Lookup).Set].Name)
+	l.note(e, list)
+	l.why = ""
+	l.unsaid++
+	slow := *e
+	slow.Do, slow.Then = nil, rules.LeaveSlow
+	return &slow
 }
 
 // cannot notes what is in the way of expressing the entry at hand.
@@ -234,6 +260,10 @@ func (l *lowering) action(e *rules.Entry, s ruleset.Step) (action, bool) {
 		case ruleset.DSField:
 			return action{kind: opDS, and: s.And & 0xff, xor: s.Xor & 0xff, mask: mangled(s.Payload && l.o.Stage == Post)}, true
 		}
+	case ruleset.SaveMark:
+		if l.o.CT {
+			return action{kind: opSave, and: s.And, xor: s.Xor, mask: s.Mask}, true
+		}
 	case ruleset.NoTrack:
 		return action{kind: opNoTrack}, true
 	}
@@ -257,7 +287,10 @@ func (l *lowering) byMap(base entry, list int, e *rules.Entry, elements []choice
 			continue
 		}
 		said := c.element.Verdict != nil
-		if said {
+		if c.element.Counter != ruleset.NoCounter {
+			l.cannot("counters of the elements of set %s", l.pr.Rules().Sets[e.Map.Of.Set].Name)
+			said = false
+		} else if said {
 			switch v := c.element.Verdict; v.Code {
 			case ruleset.Accept:
 				said = l.skip(&out, list, e.End)

@@ -21,9 +21,98 @@ type choice struct {
 	entry   entry // its dims and conds
 }
 
-// lasting says whether a set is what it was when it was read until an event says otherwise, and nothing in it is unclear.
-func lasting(s *ruleset.Set) bool {
-	return s.Unknown == "" && !s.Live && !s.Dynamic && !slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.Expires != 0 })
+// lasting says whether a set is what it was when it was read until an event says otherwise, but for elements that expire, and nothing in it is unclear.
+func lasting(s *ruleset.Set) bool { return s.Unknown == "" && !s.Live && !s.Dynamic }
+
+func ages(e ruleset.Element) bool { return e.Expires != 0 }
+
+// aging writes entries that leave the packets to Linux for which it matters whether an element that expires is still there. No event says when it has gone, and Linux's clock is
+// not ours. What else asks the set has it without those.
+func (l *lowering) aging(list int, e *rules.Entry) {
+	for i, c := range e.When {
+		if k, ok := c.Of.(ruleset.Lookup); ok {
+			l.age(list, e, k, slices.Delete(slices.Clone(e.When), i, i+1))
+		}
+	}
+	if e.Then == rules.ByMap {
+		l.age(list, e, e.Map.Of, e.When)
+	}
+	l.why = ""
+}
+
+// age does so for one lookup; when is what else the entry asks, as far as it can be said. Other lookups in sets with such elements are not asked then: they know those no more, and
+// the packet may be in one of theirs.
+func (l *lowering) age(list int, e *rules.Entry, k ruleset.Lookup, when []rules.Cond) {
+	when = slices.DeleteFunc(slices.Clone(when), func(c rules.Cond) bool {
+		k, ok := c.Of.(ruleset.Lookup)
+		return ok && slices.ContainsFunc(sets(k), func(k ruleset.Lookup) bool { return slices.ContainsFunc(l.pr.Rules().Sets[k.Set].Elements, ages) })
+	})
+	for _, k := range sets(k) {
+		s := &l.pr.Rules().Sets[k.Set]
+		if !lasting(s) || !slices.ContainsFunc(s.Elements, ages) || slices.ContainsFunc(k.Key, l.missing) {
+			continue
+		}
+		rest := *e
+		rest.When = when
+		base, _, _, never := l.conditions(&rest)
+		if never {
+			continue
+		}
+		l.why = "not in the data path: elements of set " + s.Name + " that expire"
+		ways, ok := l.old(s, k.Key, place{e.Hook(), e.Tracked()})
+		if !ok {
+			ways = []entry{{}}
+		}
+		for _, w := range ways {
+			if out, never := base.and(choice{nil, w}); !never {
+				l.leave(out, e, list)
+			}
+		}
+	}
+}
+
+// sets are the lookups that one in a set of sets stands for, or itself.
+func sets(k ruleset.Lookup) []ruleset.Lookup {
+	if k.Of != nil {
+		return k.Of
+	}
+	return []ruleset.Lookup{k}
+}
+
+// old are the ways in which a packet is in an element that expires; false where they cannot be told.
+func (l *lowering) old(s *ruleset.Set, key []ruleset.Field, at place) (out []entry, ok bool) {
+	if len(key) == 1 && key[0] != ruleset.SetSPort && key[0] != ruleset.SetDPort && key[0] != ruleset.TTL && len(s.Elements) <= maxElements {
+		t := ruleset.Test{Field: key[0]}
+		for i := range s.Elements {
+			if ages(s.Elements[i]) {
+				t.Ranges = append(t.Ranges, s.Elements[i].Key[0])
+			}
+		}
+		t.Ranges = rules.Normal(t.Ranges, key[0].Width())
+		var way entry
+		switch l.test(&way, t, at) {
+		case said:
+			return []entry{way}, true
+		case never:
+			return nil, true
+		}
+		return nil, false
+	}
+	for _, el := range s.Elements {
+		if !ages(el) || len(el.Key) != len(key) {
+			continue
+		}
+		ways := []entry{{}}
+		for i, f := range key {
+			if ways, ok = l.part(ways, f, el.Key[i], at); !ok {
+				return nil, false
+			}
+		}
+		if out = append(out, ways...); len(out) > maxChoices {
+			return nil, false
+		}
+	}
+	return out, true
 }
 
 func counts(s *ruleset.Set) bool {
@@ -37,14 +126,16 @@ func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
 	}
 	s := &l.pr.Rules().Sets[k.Set]
 	f := k.Key[0]
-	if f == ruleset.TTL || (f == ruleset.EtherSrc || f == ruleset.EtherDst) && len(s.Elements) > 1 || !lasting(s) || counts(s) || s.Verdicts || len(s.Elements) > maxElements {
+	if f == ruleset.TTL || (f == ruleset.EtherSrc || f == ruleset.EtherDst) && len(s.Elements) > 1 || !lasting(s) || counts(s) && s.Dialect != ruleset.NFT || s.Verdicts || len(s.Elements) > maxElements {
 		return t, false
 	}
 	t = ruleset.Test{Field: f, Not: k.Not}
 	exceptions := slices.ContainsFunc(s.Elements, func(e ruleset.Element) bool { return e.NoMatch })
 	if !exceptions {
 		for i := range s.Elements {
-			t.Ranges = append(t.Ranges, s.Elements[i].Key[0])
+			if !ages(s.Elements[i]) {
+				t.Ranges = append(t.Ranges, s.Elements[i].Key[0])
+			}
 		}
 		t.Ranges = rules.Normal(t.Ranges, f.Width())
 		return t, true
@@ -54,6 +145,9 @@ func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
 	}
 	sorted := rules.Precedence(s)
 	for _, e := range slices.Backward(sorted) { // the first of those that hold has the last word
+		if ages(*e) {
+			continue
+		}
 		r := rules.Normal(e.Key, f.Width())
 		if e.NoMatch {
 			t.Ranges = rules.Intersect(t.Ranges, rules.Without(r, f.Width()))
@@ -79,10 +173,12 @@ func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok b
 	s := &l.pr.Rules().Sets[k.Set]
 	switch {
 	case !lasting(s):
-		l.cannot("set %s, whose elements expire or are changed by rules", s.Name)
+		l.cannot("set %s, which rules change, or that is not understood", s.Name)
 	case len(s.Elements) > maxChoices:
 		l.few(len(s.Elements))
-	case counts(s):
+	case s.Type == "hash:net,iface": // one network hides another
+		l.cannot("elements of set %s that were read", s.Name)
+	case counts(s) && s.Dialect != ruleset.NFT: // an entry that counts there is left to Linux already
 		l.cannot("counters of the elements of set %s", s.Name)
 	}
 	if l.why != "" {
@@ -92,7 +188,7 @@ func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok b
 		return nil, true
 	}
 	for _, el := range rules.Precedence(s) {
-		if len(el.Key) != len(k.Key) {
+		if len(el.Key) != len(k.Key) || ages(*el) {
 			continue
 		}
 		ways := []entry{{}}

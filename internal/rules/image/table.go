@@ -126,6 +126,11 @@ func (w *writer) hash(devices []rules.Device, cuts []rules.Cut) (table int, fact
 		}
 		rows[uint32(d.Index)] = row
 	}
+	return w.hashed(rows)
+}
+
+// hashed writes the rows of values.
+func (w *writer) hashed(rows map[uint32]uint32) (table int, factor uint32) {
 	bits := 1
 	for 1<<bits < 2*len(rows) {
 		bits++

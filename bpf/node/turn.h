@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * turn: a packet that a bridge has received for itself and that translation sends back into the bridge, where br_netfilter shows it to IP.
+ *
+ * Problem: a container that reaches itself or its neighbour by a published port or the address of a service sends to the bridge. With br_netfilter on its
+ * destination changes while it is being bridged, and Linux goes on bridging it: no hop less, no redirect, rules see it as a bridged packet.
+ * Mechanism: br_nf_pre_routing_finish() and br_nf_pre_routing_finish_bridge(). The route, asked as ever, leads to the bridge; the neighbour's address takes the place of the
+ * frame's destination, the sender's stays, and the bridge's table says which port leads there. From then on the packet is a bridged one (shown.h).
+ * Invariant: only established connections that are translated to another address, only where br_netfilter shows all frames of IPv4 and the data path asks the rules for them,
+ * and nothing stands at the bridge's own way out. What the port would not plainly send is Linux's. tc alone: where XDP takes frames of a bridge, it is left to Linux.
+ */
+#ifndef SHUNT_NODE_TURN_H
+#define SHUNT_NODE_TURN_H
+
+#include "bridge.h"
+#include "neighbour.h"
+
+#if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
+
+#define RULE_RECEIVER (1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
+
+/*
+ * The device of the port by which the bridge that the packet came by sends it to a station, as br_handle_frame_finish() and br_forward() do; else 0. What comes in there and
+ * the bridge itself have been judged (node_bridge()). A function of its own, so that it is verified once.
+ */
+__attribute__((noinline)) __u64 port_back(ctx_t *ctx, __u64 mac, __u32 len)
+{
+	__u64 port, br, flags, to = 0;
+
+	if (!frozen.bridges.known || (mac & 1))
+		return 0;
+	port = BRIDGE8(device_at(ctx), dev_handler);
+	br = BRIDGE8(port, port_bridge);
+	if (fdb_destination(BRIDGE8(br, br_table), mac, BRIDGE8(br, br_ageing), &to) != NEXT || BRIDGE8(to, port_bridge) != br)
+		return 0;
+	flags = BRIDGE8(to, port_flags);
+	if (!port_plain(to, flags) || (BRIDGE8(port, port_flags) & flags & BR_ISOLATED) || BRIDGE8(to, port_backup))
+		return 0;
+	if (to == port && !(flags & BR_HAIRPIN_MODE))
+		return 0;
+	to = BRIDGE8(to, port_dev);
+	return len > BRIDGE4(to, dev_mtu) ? 0 : to;	/* br_nf_dev_queue_xmit() */
+}
+
+/* Behind the route. NEXT: it is an ordinary one, or the packet is a bridged one now, whose port is p->onto. */
+always_inline int node_turn(struct packet *p)
+{
+	struct rule_walk *w = p->rules;
+	struct ip4 *ip = p->data + p->l3;
+	__u64 mac = p->macs[0] | (__u64)(__u16)p->macs[1] << 32, dev;
+	__u32 port = p->out, *way;
+
+	if (!turns(p) || p->out != p->in->ifindex)
+		return NEXT;
+	/* Nothing is written yet. With the receiver that it came with (another sender, another port) Linux routes it, br_nf_ipv4_daddr_was_changed(). */
+	if ((void *)(ip + 1) > packet_end(p) || ip->dst == p->dst)
+		return SHUNT_R_SAME_INTERFACE;
+	/* While the neighbour is not confirmed, Linux sends by the bridge's own way out, whatever stands there. */
+	way = bpf_map_lookup_elem(&tx_tc, &port);
+	if (!way || !(*way & SHUNT_ONTO))
+		return SHUNT_R_SAME_INTERFACE;
+	if (frozen.rule_asks & RULE_RECEIVER)	/* which changes on the way */
+		return SHUNT_R_SAME_INTERFACE;
+	dev = port_back(p->ctx, mac, is_gso(p) ? 0 : p->l3_len);
+	if (!dev)
+		return SHUNT_R_SAME_INTERFACE;
+	port = BRIDGE4(dev, dev_ifindex) | SHUNT_BRIDGED;
+	way = bpf_map_lookup_elem(&tx_tc, &port);
+	if (!way)
+		return SHUNT_R_EGRESS_SLOW;
+	port &= ~SHUNT_BRIDGED;
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && peer_would(dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
+	p->onto = port;
+	p->shown = SHUNT_SHOWN_IP;
+	if ((frozen.rule_dims & RULE_PHYS) && w)
+		w->phys_out = port;
+	return rules_bridged(p);
+}
+
+#else
+
+always_inline int node_turn(struct packet *p)
+{
+	return NEXT;
+}
+
+#endif
+#endif
