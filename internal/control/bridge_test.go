@@ -48,22 +48,27 @@ func (w *twin) between(port string, src, dst net.HardwareAddr) lab.Flow {
 
 var everyone = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
+// TestBridge: at both hooks, with each way to read the bridge's own tables.
 func TestBridge(t *testing.T) {
 	kinds(t, "b0 type bridge")
 	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
-		t.Run(string(hook), func(t *testing.T) {
-			w := newTwin(t, 4, bridgeCommands)
-			w.exec(withoutCalls()) // br_netfilter may have come with the first bridge
-			shots := bridgeShots(w)
-			w.alone(shots)
-			w.start(hook)
-			if s := w.engine.State(); !s.Features.Bridge {
-				t.Skipf("this kernel's bridges cannot be read: %s", s.Features.NoBridge)
-			}
-			w.compare(shots)
-			w.bridgeChanges()
-		})
+		for reading, noCast := range map[string]bool{"cast": false, "probe": true} {
+			t.Run(string(hook)+"/"+reading, func(t *testing.T) { testBridge(t, hook, noCast) })
+		}
 	}
+}
+
+func testBridge(t *testing.T, hook graph.Hook, noCast bool) {
+	w := newTwin(t, 4, bridgeCommands)
+	w.exec(withoutCalls()) // br_netfilter may have come with the first bridge
+	shots := bridgeShots(w)
+	w.alone(shots)
+	w.startWith(hook, func(o *Options) { o.NoCast = noCast })
+	if s := w.engine.State(); !s.Features.Bridge {
+		t.Skipf("this kernel's bridges cannot be read: %s", s.Features.NoBridge)
+	}
+	w.compare(shots)
+	w.bridgeChanges()
 }
 
 // With br_netfilter on and no rules, a bridge checks the headers of IP packets and cuts off what lies behind them.

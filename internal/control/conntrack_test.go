@@ -454,3 +454,42 @@ func TestConnectionsOutliveShunt(t *testing.T) {
 		m.note("closed", r, 4007)
 	})
 }
+
+// Connections that Linux sends to itself (REDIRECT) or answers in a server's place (SYNPROXY) are as if shunt were not there, and none of their packets is fast; others are.
+func TestConnectionsThatEndHere(t *testing.T) {
+	redirect := natTable + `
+	add chain inet gw pre { type nat hook prerouting priority dstnat; }
+	add rule inet gw pre ip saddr ` + hiddenAddr + ` tcp dport 7 redirect`
+	proxy := natTable + `
+	add chain inet gw raw { type filter hook prerouting priority raw; }
+	add rule inet gw raw ip saddr ` + hiddenAddr + ` tcp dport 7 tcp flags syn notrack
+	add chain inet gw f { type filter hook forward priority filter; }
+	add rule inet gw f ip saddr ` + hiddenAddr + ` tcp dport 7 ct state invalid,untracked synproxy mss 1460 wscale 7 sack-perm
+	add rule inet gw f ct state invalid drop`
+	for name, nft := range map[string]string{"redirect": redirect, "synproxy": proxy} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachHook(t, nft, func(r *tracker, m *remarks) {
+				r.exec("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
+				if name == "redirect" {
+					r.server = r.net.Node(lab.Dut)
+					r.serve()
+				}
+				c := r.dial("tcp", hiddenAddr, 4030)
+				before := r.fast()
+				r.echo(c, []byte("x"), 60)
+				r.echo(c, bytes.Repeat([]byte("bulk"), 1<<14), 2)
+				if name == "synproxy" { // and with it goes its hook, which made everything slow; the connection's sequence numbers are still to be moved
+					r.exec("nft flush chain inet gw f")
+					r.warm(r.dial("tcp", clientAddr, 4031))
+					before = r.fast()
+					r.echo(c, []byte("x"), 60)
+				}
+				m.list = append(m.list, fmt.Sprintf("%d of its packets were fast", r.fast()-before))
+				m.note("established", r, 4030)
+				c.Close()
+				m.note("closed", r, 4030)
+			})
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/synth"
 )
 
 // On a host of very many devices shunt is ready before each has a program of its own, and at tcx before each hook is taken; in the end every device has both, also where
@@ -39,8 +40,35 @@ func TestVeryManyDevices(t *testing.T) {
 			r.exec("nft add table ip t { chain f { type filter hook forward priority 0; ip daddr 203.0.113.7 drop; }; }")
 			r.settle()
 			r.leaves("with a rule", dst, reason.Fast, true)
+			before := r.engine.State()
+			if err := n.Node(lab.Dut).Shell("echo 0 >/proc/sys/net/ipv4/conf/c3/forwarding"); err != nil {
+				t.Fatal(err)
+			}
+			r.leaves("beside a device that changed", dst, reason.Fast, true)
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+				after := r.engine.State()
+				if !after.Network.LinkByName("c3").Conf4.Forwarding {
+					if others := otherPorts(before.Plan, after.Plan); len(others) != 1 || others[0] != "c3" {
+						t.Errorf("one device changed, and these ports were planned anew: %v", others)
+					}
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the change is not seen")
+				}
+			}
 		})
 	}
+}
+
+// otherPorts are those that were planned anew.
+func otherPorts(before, after *synth.Plan) (names []string) {
+	for _, p := range after.Ports {
+		if before.Port(p.Index) != p {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }
 
 // tiers counts the hooks that shunt holds by what runs there.

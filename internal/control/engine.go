@@ -43,10 +43,13 @@ type Options struct {
 	Policy    graph.Policy
 	Watchdog  time.Duration // how long the data path trusts a silent daemon, 0: WatchdogLimit
 	Tier      datapath.Tier // the only one to use, for tests; "": both
+	NoCast    bool          // datapath.Options.NoCast, for tests
 	Once      bool          // apply once, take everything away again and return (for tests of set-up)
 	// Round is called on the loop's thread after each round, with its state or, where it failed, its error; it must not block. May be nil.
 	Round func(*State, error)
 	Log   *slog.Logger
+
+	trackSocket func() (int, error) // opens a socket to connection tracking; tests have it fail or wait
 }
 
 // Engine drives one network namespace.
@@ -167,7 +170,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	defer e.reader.Close()
 	defer e.compilers.Wait() // they wake the reader
-	if e.data, err = datapath.Open(datapath.Options{PinDir: e.opts.PinDir, Watchdog: e.opts.Watchdog, Tier: e.opts.Tier, Wake: e.reader.Wake, Log: e.log}); err != nil {
+	if e.data, err = datapath.Open(datapath.Options{PinDir: e.opts.PinDir, Watchdog: e.opts.Watchdog, Tier: e.opts.Tier, NoCast: e.opts.NoCast, Wake: e.reader.Wake, Log: e.log}); err != nil {
 		return fmt.Errorf("preparing the data path: %w", err)
 	}
 	defer e.close() // before the reader goes: nothing is forwarded that nobody watches
@@ -176,7 +179,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer refresher.close()
-	marker, err := newMarker(e.data, e.opts.NetnsPath, e.log)
+	marker, err := newMarker(e.data, e.opts, e.log)
 	if err != nil {
 		return err
 	}
@@ -254,6 +257,10 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 		if err != nil {
 			return fmt.Errorf("waiting for events: %w", err)
 		}
+		if parts&kstate.Lost != 0 { // what is mirrored may be wrong already: nothing is forwarded by it until the round that reads it anew
+			e.log.Warn("events were lost; everything goes to Linux until its configuration is read anew", "parts", parts)
+			e.data.Pause()
+		}
 		dirty, since = dirty|parts|e.takeCompiled(), time.Now()
 		e.compile()
 		e.serve()
@@ -275,7 +282,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 func needs(net *model.Network) (n datapath.Needs) {
 	n.Conntrack = slices.ContainsFunc(net.Netfilter, func(h model.NFHook) bool { return h.Kind == model.Conntrack })
 	n.Sets = net.Filter != nil && len(net.Filter.Sets) > 0
-	n.Bridges = slices.ContainsFunc(net.Links, func(l model.Link) bool { return l.Kind == "bridge" })
+	n.Bridges = slices.ContainsFunc(net.Links, func(l *model.Link) bool { return l.Kind == "bridge" })
 	return n
 }
 
@@ -284,7 +291,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	clock := time.Now()
 	lap := func() (d time.Duration) { d, clock = time.Since(clock), time.Now(); return d }
 	var stages Stages
-	snapshot, err := e.data.Snapshot(e.devices())
+	snapshot, err := e.data.Snapshot(datapath.Devices(unread(dirty)))
 	stages.Snapshot = lap()
 	if err != nil {
 		return 0, err
@@ -312,7 +319,11 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	policy.Memo = &e.memo
 	e.memo.Apart = e.apart()
 	g := graph.Build(net, policy)
-	plan := synth.Build(net, g)
+	var before *synth.Plan
+	if s := e.state.Load(); s != nil {
+		before = s.Plan
+	}
+	plan := synth.Next(net, g, before)
 	e.compile()
 	stages.Decide = lap()
 	if dirty&kstate.Netfilter != 0 && e.tally.Legacy() {
@@ -332,12 +343,10 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 		again = kstate.Links | kstate.XDP // some drivers send XDP frames only once they run a program
 	}
 	for _, f := range failures {
-		level, life := slog.LevelError, 0
-		if errors.Is(f.Err, unix.ENODEV) || errors.Is(f.Err, unix.ENOLINK) {
-			level = slog.LevelInfo // most likely it went, or to another namespace, while this round was on its way
-		}
-		e.log.Log(context.Background(), level, "a hook of a device stays empty", "ifindex", f.Index, "hook", f.Hook, "err", f.Err)
-		if l := net.Link(f.Index); l != nil {
+		life := 0
+		l := net.Link(f.Index)
+		tellEmpty(e.log, f, l)
+		if l != nil {
 			life = l.Life
 		}
 		e.failed[graph.Attachment{Index: f.Index, Hook: f.Hook}] = refusal{f.Err.Error(), time.Now(), life}
@@ -346,6 +355,19 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,
 		Reader: e.reader.Stats(), Features: e.data.Features()})
 	return again, nil
+}
+
+// tellEmpty says that nothing could be attached to a hook of a device. One that has vanished, most likely to be no more, or into another namespace, while the round was on
+// its way, is no error: its event is yet to come.
+func tellEmpty(log *slog.Logger, f datapath.Failure, l *model.Link) {
+	level, what, device := slog.LevelError, "a hook of a device stays empty", ""
+	if errors.Is(f.Err, unix.ENODEV) || errors.Is(f.Err, unix.ENOLINK) {
+		level, what = slog.LevelInfo, "a device has vanished before it could be attached to"
+	}
+	if l != nil {
+		device = l.Name
+	}
+	log.Log(context.Background(), level, what, "device", device, "ifindex", f.Index, "hook", f.Hook, "err", f.Err)
 }
 
 // unread is what the guard watches of the parts that were not read. The count of address changes counts links that come up too, and the event of an address is
@@ -376,20 +398,6 @@ func (e *Engine) told(s *State, err error) {
 	if e.opts.Round != nil {
 		e.opts.Round(s, err)
 	}
-}
-
-// devices are those whose guard words are worth reading: the ones attached to in the last round.
-func (e *Engine) devices() (out []int) {
-	s := e.state.Load()
-	if s == nil {
-		return nil
-	}
-	for _, p := range s.Plan.Ports {
-		if len(p.Programs) > 0 {
-			out = append(out, p.Index)
-		}
-	}
-	return out
 }
 
 // own tells our programs from foreign ones.

@@ -5,12 +5,15 @@ package control
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +58,9 @@ func newRigOn(t *testing.T, n *lab.Net, hook graph.Hook) *rig {
 }
 
 // start runs an engine until stop is called, at the latest at the end of the test.
-func (r *rig) start(pins string) {
+func (r *rig) start(pins string) { r.Helper(); r.startWith(pins, watchdog) }
+
+func (r *rig) startWith(pins string, watchdog time.Duration) {
 	r.Helper()
 	r.engine = New(Options{
 		Namespace: "dut", NetnsPath: r.net.Node(lab.Dut).Path(), PinDir: pins,
@@ -201,6 +206,58 @@ func testEngine(t *testing.T, hook graph.Hook) {
 }
 
 // What the XDP path remembers of a route must end with the route, and with the neighbour's MAC.
+// TestLostEvents: from the moment in which the daemon sees that events were lost, until it has read everything anew, nothing is forwarded by
+// what it knew before. Routes are what is changed, since no guard word of the data path tells of them.
+func TestLostEvents(t *testing.T) {
+	r := newRig(t, graph.XDP)
+	dst := lab.V4Prefixes(1).Host(3, 9).String()
+	r.leaves("a router", dst, reason.Fast, true)
+	r.stop()
+	r.startWith(t.TempDir()+"/bpf", 10*patience) // being held up is not what is to be seen
+	r.leaves("a router", dst, reason.Fast, true)
+
+	churned := lab.V4Prefixes(40_000)
+	churned.First = netip.MustParsePrefix("60.0.0.0/24")
+	before, resyncs := r.counters(), r.engine.State().Reader.Resyncs
+	frame := r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP("in the meantime")
+	read, sent := make(chan struct{}), make(chan error, 1)
+	go func() { // not only after the changes: what is to be seen takes milliseconds
+		for {
+			select {
+			case <-read:
+				sent <- nil
+				return
+			default:
+				if err := r.wire.Send(frame); err != nil {
+					sent <- err
+					return
+				}
+			}
+		}
+	}()
+	err := r.engine.Do(context.Background(), func(*datapath.Datapath) error {
+		for _, add := range []bool{true, false, true} { // they stay, so that reading them anew takes a while
+			if err := r.net.Node(lab.Dut).ChangeRoutes(churned, "10.0.1.2", add); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for end := time.Now().Add(patience); err == nil && r.engine.State().Reader.Resyncs == resyncs; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("so many changes while nobody read did not overflow the socket")
+		}
+	}
+	close(read)
+	if err := errors.Join(err, <-sent); err != nil {
+		t.Fatal(err)
+	}
+	if after := r.counters(); after[reason.Stale] == before[reason.Stale] {
+		t.Error("no packet met a data path that says it is stale while everything was read anew")
+	}
+	r.leaves("everything was read anew", dst, reason.Fast, true)
+}
+
 func TestRememberedRoutes(t *testing.T) {
 	t.Run("ip4", func(t *testing.T) {
 		testRemembered(t, "10.0.0.2", lab.V4Prefixes(1).Host(3, 9).String(), "10.0.1.2", "10.0.1.3")
@@ -272,10 +329,10 @@ func testRemembered(t *testing.T, src, dst, gateway, other string) {
 func TestRefusalIsOfOneDevice(t *testing.T) {
 	at := graph.Attachment{Index: 7, Hook: graph.TC}
 	for _, c := range []struct {
-		links []model.Link
+		links []*model.Link
 		want  bool
 	}{
-		{[]model.Link{{Index: 7}}, true}, {[]model.Link{{Index: 7, Life: 1}}, false}, {nil, false},
+		{[]*model.Link{{Index: 7}}, true}, {[]*model.Link{{Index: 7, Life: 1}}, false}, {nil, false},
 	} {
 		e := &Engine{failed: map[graph.Attachment]refusal{at: {message: "no such device", when: time.Now()}}}
 		if _, got := e.refused(&model.Network{Links: c.links})[at]; got != c.want {
@@ -283,6 +340,25 @@ func TestRefusalIsOfOneDevice(t *testing.T) {
 		}
 		if _, kept := e.failed[at]; kept != c.want {
 			t.Errorf("with %+v: remembered %v, want %v", c.links, kept, c.want)
+		}
+	}
+}
+
+// What stays empty is an error, and says which device and why; a device that has vanished meanwhile is none, and the log says that.
+func TestTellEmpty(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		link *model.Link
+		want string
+	}{
+		{unix.EBUSY, &model.Link{Name: "c1"}, `level=ERROR msg="a hook of a device stays empty" device=c1 ifindex=7 hook=tc err="attaching: device or resource busy"`},
+		{unix.ENODEV, &model.Link{Name: "c2"}, `level=INFO msg="a device has vanished before it could be attached to" device=c2 ifindex=7 hook=tc err="attaching: no such device"`},
+		{unix.ENOLINK, nil, `level=INFO msg="a device has vanished before it could be attached to" device="" ifindex=7 hook=tc`},
+	} {
+		var log bytes.Buffer
+		tellEmpty(slog.New(slog.NewTextHandler(&log, nil)), datapath.Failure{Index: 7, Hook: graph.TC, Err: fmt.Errorf("attaching: %w", c.err)}, c.link)
+		if !strings.Contains(log.String(), c.want) {
+			t.Errorf("%v: %s, want %s", c.err, &log, c.want)
 		}
 	}
 }

@@ -21,19 +21,25 @@ import (
 // it has not seen, and would call it invalid. Only connections that the data path names are marked (an event listener would cost every
 // connection), each by itself; the sysctl that would do it for all is the user's. A mark stays for the connection's life.
 type marker struct {
-	netns string // path of the namespace, "" for the process's own
+	netns string              // path of the namespace, "" for the process's own
+	fresh func() (int, error) // opens a socket
 	told  *datapath.Unmarked
 	sock  int // opened with the first mark, since to open it may load a module; -1 before
 	log   *slog.Logger
 	done  chan struct{}
 }
 
-func newMarker(d *datapath.Datapath, netns string, log *slog.Logger) (*marker, error) {
+func newMarker(d *datapath.Datapath, opts Options, log *slog.Logger) (*marker, error) {
 	told, err := d.Unmarked()
 	if err != nil {
 		return nil, err
 	}
-	m := &marker{netns: netns, told: told, sock: -1, log: log, done: make(chan struct{})}
+	m := &marker{netns: opts.NetnsPath, fresh: opts.trackSocket, told: told, sock: -1, log: log, done: make(chan struct{})}
+	if m.fresh == nil {
+		m.fresh = func() (int, error) {
+			return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		}
+	}
 	go m.run()
 	return m, nil
 }
@@ -80,7 +86,7 @@ func (m *marker) open() (sock int, err error) {
 				return
 			}
 		}
-		if sock, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err != nil {
+		if sock, err = m.fresh(); err != nil {
 			err = fmt.Errorf("opening a netlink socket for connections: %w", err)
 		}
 	}()

@@ -24,7 +24,8 @@ type refresher struct {
 	data   *datapath.Datapath
 	handle *netlink.Handle
 	log    *slog.Logger
-	events *nl.NetlinkSocket // neighbours, IPv6 routes
+	asking map[int]*nl.SocketHandle // what touch asks through, by netlink family
+	events *nl.NetlinkSocket        // neighbours, IPv6 routes
 	next   time.Time
 	closed atomic.Bool
 	done   chan struct{}
@@ -35,12 +36,18 @@ func newRefresher(d *datapath.Datapath, log *slog.Logger) (*refresher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket for neighbours: %w", err)
 	}
+	asking, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("opening a netlink socket for neighbours in use: %w", err)
+	}
 	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		h.Close()
+		asking.Close()
 		return nil, fmt.Errorf("subscribing to neighbour and route events: %w", err)
 	}
-	r := &refresher{data: d, handle: h, log: log, events: events, done: make(chan struct{})}
+	r := &refresher{data: d, handle: h, asking: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: asking}}, log: log, events: events, done: make(chan struct{})}
 	go r.forget()
 	return r, nil
 }
@@ -50,6 +57,9 @@ func (r *refresher) close() {
 	r.events.Close()
 	<-r.done
 	r.handle.Close()
+	for _, s := range r.asking {
+		s.Close()
+	}
 }
 
 // forget ends remembered route lookups whenever a neighbour changes, since MACs are remembered with them, or an IPv6 route, whose removal no
@@ -105,9 +115,14 @@ func (r *refresher) stale(index, family int) map[netip.Addr]bool {
 	return out
 }
 
+// touch makes the kernel treat a neighbour as one that a packet was sent to. The request is put together here, since those of the netlink package
+// may also create: an entry that was deleted since it was listed would come back.
 func (r *refresher) touch(n datapath.Neighbour) {
-	err := r.handle.NeighSet(&netlink.Neigh{LinkIndex: n.Index, Family: n.Family, IP: n.Addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
-	if err != nil {
+	req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE|unix.NLM_F_ACK)
+	req.Sockets = r.asking
+	req.AddData(&netlink.Ndmsg{Family: uint8(n.Family), Index: uint32(n.Index), Flags: netlink.NTF_USE})
+	req.AddData(nl.NewRtAttr(netlink.NDA_DST, n.Addr.AsSlice()))
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		r.log.Debug("refreshing a neighbour", "neighbour", n.Addr, "ifindex", n.Index, "err", err)
 	}
 }

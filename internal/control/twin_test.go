@@ -136,13 +136,19 @@ func (w *twin) send(s shot, expect int) []string {
 	return out
 }
 
-// withoutID takes the identification out of IPv4 headers that the router itself wrote (ICMP errors), and with it the checksum.
+// withoutID takes the identification out of IPv4 headers that the router itself wrote (ICMP errors, and what tunnels put around packets), and with it the checksum.
 func withoutID(frame []byte) []byte {
 	l3 := 14
 	for len(frame) > l3 && (frame[l3-2] == 0x81 && frame[l3-1] == 0 || frame[l3-2] == 0x88 && frame[l3-1] == 0xa8) {
 		l3 += 4
 	}
-	if len(frame) < l3+21 || frame[l3-2] != 8 || frame[l3+9] != 1 || frame[l3+20] != 3 && frame[l3+20] != 11 {
+	if len(frame) < l3+21 || frame[l3-2] != 8 {
+		return frame
+	}
+	switch protocol := frame[l3+9]; {
+	case protocol == 1 && (frame[l3+20] == 3 || frame[l3+20] == 11):
+	case protocol == 4, protocol == 41, protocol == 47:
+	default:
 		return frame
 	}
 	frame = slices.Clone(frame)
@@ -170,13 +176,18 @@ func (w *twin) alone(shots []shot) {
 }
 
 // start runs an engine until the end of the test.
-func (w *twin) start(hook graph.Hook) {
+func (w *twin) start(hook graph.Hook) { w.Helper(); w.startWith(hook, func(*Options) {}) }
+
+// startWith runs one with other options than usual.
+func (w *twin) startWith(hook graph.Hook, change func(*Options)) {
 	w.Helper()
 	w.hook = hook
-	w.engine = New(Options{
+	opts := Options{
 		Namespace: "dut", NetnsPath: w.net.Node(lab.Dut).Path(), PinDir: w.TempDir() + "/bpf",
 		Policy: graph.Policy{Hook: string(hook)}, Watchdog: watchdog, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-	})
+	}
+	change(&opts)
+	w.engine = New(opts)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.engine.Run(ctx) }()

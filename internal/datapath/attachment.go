@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/synth"
 )
 
 // attachment is what runs at one hook of one device.
@@ -29,6 +30,10 @@ type attachment struct {
 	fresh   bool           // it has not had a program of its own yet
 	at      hookKey        // see Own
 	id      ebpf.ProgramID // of what the kernel runs at the hook: the stub, or for tcx the program; 0 until asked for
+
+	turn    uint64         // of the last plan that wants it
+	planned *synth.Program // of that plan, as long as what runs, or is made behind the loop, is what it comes to
+	left    bool           // a word of that had no slot
 
 	kept      []kept    // what ran before, newest last
 	emptied   time.Time // when everything began to go to Linux, while prog is nil
@@ -164,7 +169,7 @@ func (a *attachment) replace(prog *ebpf.Program) error {
 
 // empty makes everything go to Linux: the stub finds its slot empty, the tcx link gets the program that passes everything.
 func (a *attachment) empty(pass *ebpf.Program) error {
-	a.awaited = programKey{}
+	a.awaited, a.planned = programKey{}, nil
 	if a.prog == nil {
 		return nil
 	}

@@ -200,8 +200,8 @@ func (d *Datapath) Awaited() (n int) {
 func (d *Datapath) young(index int) bool { return time.Since(d.seen[index]) < youth }
 
 // meet notes when devices have come. Those of the first plan were there before.
-func (d *Datapath) meet(plan *synth.Plan) {
-	for _, p := range plan.Ports {
+func (d *Datapath) meet(plan *synth.Plan, fresh []*synth.Port) {
+	for _, p := range fresh {
 		if _, known := d.seen[p.Index]; known && d.lives[p.Index] == p.Life {
 			continue
 		}
@@ -251,7 +251,7 @@ func (d *Datapath) lasting() (jobs []*job, wait time.Duration) {
 // refuse notes that there is no program for what a port wants. One that runs the generic program stays with that; one that has none is tried once more in the
 // next round, which tells what happened.
 func (d *Datapath) refuse(key hookKey, a *attachment, want programKey, err error) {
-	a.refused = want
+	a.refused, a.planned = want, nil
 	what := "a port stays with the generic program"
 	if !a.generic {
 		what = "a new port waits for the next round"

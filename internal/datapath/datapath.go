@@ -14,6 +14,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -25,6 +27,7 @@ type Options struct {
 	PinDir   string        // folder for pinned links, on a BPF file system that is mounted if need be
 	Watchdog time.Duration // without a Beat for this long, everything goes to Linux
 	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised
+	NoCast   bool          // for tests: kernel memory is read as where bpf_rdonly_cast() does not serve (before Linux 6.17)
 	Wake     func()        // called from any goroutine when Tend has something to do; may be nil
 	Log      *slog.Logger
 }
@@ -58,8 +61,19 @@ type Datapath struct {
 	tier            Tier
 	generic         *generic
 	behind          behind
-	unsettled       time.Time // when a port last began to wait for a program that is made behind the loop
-	begun           bool      // a plan has been in force
+	unsettled       time.Time            // when a port last began to wait for a program that is made behind the loop
+	begun           bool                 // a plan has been in force
+	last            *applied             // nil if a plan failed since
+	inForce         synth.Tables         // the very tables of that; none where something was done to one since
+	devices         map[int]*deviceWords // of the snapshot that was committed last
+	moves           int                  // see basis
+	turn            uint64               // of the last plan
+}
+
+// applied is a plan that is in force, with the basis that its programs have.
+type applied struct {
+	plan  *synth.Plan
+	basis *basis
 }
 
 type hookKey struct {
@@ -91,6 +105,7 @@ func Open(o Options) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
+	objects.noCast = o.NoCast
 	d := &Datapath{
 		log: o.Log, objects: objects, ports: map[hookKey]*attachment{}, retired: map[hookKey]Counts{},
 		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, watched: map[int]int{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, runs: map[ebpf.ProgramID]*attachment{}, tier: o.Tier,
@@ -128,11 +143,17 @@ func (d *Datapath) Features() Features { return d.features }
 
 // Apply brings the kernel from what it has to the plan. The snapshot must be older than the reading that the plan came from. Failures
 // of single devices are returned and leave those devices to Linux; an error means that the shared tables are in doubt, and then
-// nothing is forwarded until an Apply succeeds.
+// nothing is forwarded until an Apply succeeds. A plan that was applied is never changed: what the next one shares with it needs nothing done.
 func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	d.changed = d.Stale()
-	d.meet(plan)
-	d.replaced(plan)
+	d.turn++
+	fresh, alike := plan.Ports, false
+	if d.last != nil {
+		fresh, alike = others(plan.Ports, d.last.plan.Ports)
+	}
+	d.meet(plan, fresh)
+	d.moved(s)
+	d.replaced(fresh, s)
 	d.fit(plan.Routes4)
 	if err := d.stricter(&plan.Tables); err != nil {
 		return nil, d.stop(err)
@@ -147,13 +168,13 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	if err := d.onlyGeneric(plan); err != nil {
 		return nil, d.stop(err)
 	}
-	jobs := d.jobs(plan, s)
+	basis := d.basis(s)
+	jobs := d.jobs(plan, basis, s)
 	if err := d.installRules(&plan.Rules); err != nil {
 		return nil, d.stop(err)
 	}
 	var failures []Failure
 	d.load(jobs)
-	wanted := map[hookKey]bool{}
 	for _, j := range jobs {
 		err := j.err
 		if err == nil && (j.prog != nil || j.later) {
@@ -162,35 +183,60 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 		}
 		if err != nil {
 			failures = append(failures, Failure{j.key.index, j.key.hook, err})
+		} else if a := d.ports[j.key]; a != nil {
+			a.turn, a.planned, a.left = d.turn, j.program, j.left
 		}
-		wanted[j.key] = err == nil
 	}
 	for key, a := range d.ports {
-		if !wanted[key] {
+		if a.turn != d.turn {
+			a.planned = nil
 			d.changed = d.changed || a.prog != nil
 			if err := d.release(key, a, plan); err != nil {
 				failures = append(failures, Failure{key.index, key.hook, err})
 			}
 		}
 	}
-	maps.DeleteFunc(d.retired, func(key hookKey, _ Counts) bool { return !plan.Has(key.index) })
+	if !alike {
+		maps.DeleteFunc(d.retired, func(key hookKey, _ Counts) bool { return !plan.Has(key.index) })
+	}
 	if err := d.relax(&plan.Tables); err != nil {
 		return failures, d.stop(err)
 	}
 	d.commit(s)
-	d.unwatch(plan)
-	d.begun = true
+	if !alike {
+		d.unwatch(plan, s)
+	}
+	d.begun, d.last, d.inForce = true, &applied{plan, basis}, plan.Tables
 	return failures, nil
+}
+
+// others are the ports that a plan had otherwise or not at all, and whether the devices are the same. Both are in the order of their numbers.
+func others(ports, last []*synth.Port) (out []*synth.Port, alike bool) {
+	alike = len(ports) == len(last)
+	for i, p := range ports {
+		alike = alike && last[i].Index == p.Index
+	}
+	for _, p := range ports {
+		for len(last) > 0 && last[0].Index < p.Index {
+			last = last[1:]
+		}
+		if len(last) == 0 || last[0] != p {
+			out = append(out, p)
+		}
+	}
+	return out, alike
 }
 
 // replaced forgets what belonged to devices that are gone and whose numbers were given again, all between two plans: the kernel took
 // programs and entries of the device map away with them.
-func (d *Datapath) replaced(plan *synth.Plan) {
-	for _, p := range plan.Ports {
+func (d *Datapath) replaced(ports []*synth.Port, s *Snapshot) {
+	for _, p := range ports {
 		if d.lives[p.Index] == p.Life {
 			continue
 		}
 		d.lives[p.Index] = p.Life
+		d.moves++
+		delete(s.devices, p.Index) // its words lie elsewhere
 		for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
 			key := hookKey{p.Index, hook}
 			delete(d.retired, key)
@@ -204,6 +250,7 @@ func (d *Datapath) replaced(plan *synth.Plan) {
 			if port == uint32(p.Index) {
 				d.objects.maps["tx_xdp"].Delete(out) // most likely gone already
 				delete(d.tables.TxXDP, out)
+				d.inForce.TxXDP = nil
 			}
 		}
 	}
@@ -212,7 +259,9 @@ func (d *Datapath) replaced(plan *synth.Plan) {
 // job is one program of a plan on its way into the kernel.
 type job struct {
 	key      hookKey
+	program  *synth.Program
 	want     programKey
+	left     bool          // words had no slot
 	counters               // the attachment's, or new ones; without them what runs is what is wanted
 	prog     *ebpf.Program // to be put in place, once loaded
 	number   uint64        // of the configuration, where prog is the generic program
@@ -232,16 +281,23 @@ func (j *job) variant() graph.Hook {
 
 // jobs finds out which programs have to be loaded. Where a program that runs must be replaced, all are switched off at once until the plan
 // is in place: loading takes milliseconds, and a change that takes a right from packets should not have to wait for it.
-func (d *Datapath) jobs(plan *synth.Plan, s *Snapshot) (jobs []*job) {
+// Nothing is worked out again for a program that is as it was, on the same basis.
+func (d *Datapath) jobs(plan *synth.Plan, basis *basis, s *Snapshot) (jobs []*job) {
+	same := d.last != nil && *d.last.basis == *basis
 	for _, port := range plan.Ports {
 		for i := range port.Programs {
 			p := &port.Programs[i]
-			j := &job{key: hookKey{port.Index, p.Hook}, want: programKey{config: p.Config, loaded: true}}
-			jobs = append(jobs, j)
-			if j.err = d.resolve(&j.want.config, p.Words, s); j.err != nil {
+			key := hookKey{port.Index, p.Hook}
+			a := d.ports[key]
+			if same && a != nil && a.planned == p && !(a.left && d.vacant()) {
+				a.turn = d.turn
 				continue
 			}
-			a := d.ports[j.key]
+			j := &job{key: key, program: p, want: programKey{config: p.Config, loaded: true}}
+			jobs = append(jobs, j)
+			if j.left, j.err = d.resolve(&j.want.config, p.Words, basis, s); j.err != nil {
+				continue
+			}
 			if a == nil {
 				j.counters, j.err = d.newCounters()
 			} else if j.want.linear = a.linear; a.key != j.want && !(a.awaits() && a.awaited == j.want) {
@@ -404,9 +460,22 @@ func (d *Datapath) reloadLinear(j *job) (err error) {
 
 // attach takes hold of a hook: with a stub, or at tcx with the program itself.
 func (d *Datapath) attach(j *job) (*attachment, error) {
-	switch {
-	case d.postpones(j):
+	if d.postpones(j) {
 		return &attachment{hold: &pendingHold{}}, nil
+	}
+	a, err := d.attachNow(j)
+	var none netlink.LinkNotFoundError
+	if err == nil || errors.Is(err, unix.ENODEV) {
+		return a, err
+	}
+	if _, missing := netlink.LinkByIndex(j.key.index); errors.As(missing, &none) { // XDP says EINVAL
+		return nil, fmt.Errorf("%w: %w", unix.ENODEV, err)
+	}
+	return nil, err
+}
+
+func (d *Datapath) attachNow(j *job) (*attachment, error) {
+	switch {
 	case j.key.hook == graph.XDP:
 		return d.attachStub(j.key.index)
 	case d.features.TCX:
@@ -443,6 +512,7 @@ func (d *Datapath) drop(key hookKey, a *attachment) error {
 // stop turns every program off after a failure that leaves the tables in doubt.
 func (d *Datapath) stop(cause error) error {
 	d.store(offStale, 1)
+	d.last, d.inForce = nil, synth.Tables{}
 	return cause
 }
 

@@ -25,10 +25,10 @@ func handmade(n *lab.Net, hook graph.Hook) (*model.Network, *graph.Graph) {
 	fast := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeGuard}, {Kind: graph.NodeFIB}, {Kind: graph.NodeRedirect}}}
 	for _, name := range []string{"in", "out"} {
 		p := n.Port(lab.Dut, name)
-		net.Links = append(net.Links, model.Link{Index: p.Index, Name: name, Kind: "veth"})
+		net.Links = append(net.Links, &model.Link{Index: p.Index, Name: name, Kind: "veth"})
 		in := graph.Input{Index: p.Index, Name: name, MAC: [6]byte(p.MAC), IP4: fast, IP6: fast}
-		g.Ports = append(g.Ports, graph.Port{Index: p.Index, Name: name, Hooks: []graph.Hook{hook}, Inputs: []graph.Input{in}})
-		g.Egress = append(g.Egress, graph.Egress{Index: p.Index, Name: name, Port: p.Index, Frags: true})
+		g.Ports = append(g.Ports, &graph.Port{Index: p.Index, Name: name, Hooks: []graph.Hook{hook}, Inputs: []graph.Input{in}})
+		g.Egress = append(g.Egress, &graph.Egress{Index: p.Index, Name: name, Port: p.Index, Frags: true})
 	}
 	return net, g
 }
@@ -72,7 +72,7 @@ func testForwarding(t *testing.T, hook graph.Hook, prepare func(*Datapath)) {
 		}()
 		prepare(d)
 		net, g := handmade(n, hook)
-		s, err := d.Snapshot(nil)
+		s, err := d.Snapshot(false)
 		if err != nil {
 			return err
 		}

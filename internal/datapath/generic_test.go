@@ -61,7 +61,7 @@ func (r *tiered) apply(change func(*bpfobj.Config)) {
 			change(&plan.Ports[i].Programs[0].Config)
 		}
 	}
-	s, err := r.Snapshot(nil)
+	s, err := r.Snapshot(false)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -32,14 +33,24 @@ const remember6 = 20 * time.Millisecond
 type Snapshot struct {
 	Net     uint64 // address of the namespace
 	Jiffies uint64
-	words   map[synth.Word]bpfobj.WordValue
+	words   *[bpfobj.WordNetCount]bpfobj.WordValue // the namespace's
+	devices map[int]*deviceWords                   // nil: not read
 }
 
-// Snapshot reads the namespace's words and those of the given devices.
-func (d *Datapath) Snapshot(devices []int) (Snapshot, error) {
+// deviceWords are the words of one device.
+type deviceWords [wordsOfAll - int(bpfobj.WordNetCount)]bpfobj.WordValue
+
+const wordsOfAll = len(bpfobj.GuardQuery{}.Word)
+
+// Snapshot reads the namespace's words and, if asked to, those of all devices of which programs watch some: ports', and their bridges' and lower devices', which have
+// no programs themselves. Without, Keep gives it all of the last snapshot. What is new is read when a program first asks for it.
+func (d *Datapath) Snapshot(devices bool) (Snapshot, error) {
 	d.meetConntrack()
 	d.meetBridges()
-	s := Snapshot{words: make(map[synth.Word]bpfobj.WordValue, 32)}
+	s := Snapshot{words: new([bpfobj.WordNetCount]bpfobj.WordValue)}
+	if devices {
+		s.devices = make(map[int]*deviceWords, len(d.watched))
+	}
 	q, err := d.query(0)
 	if err != nil {
 		return s, err
@@ -50,15 +61,12 @@ func (d *Datapath) Snapshot(devices []int) (Snapshot, error) {
 		}
 	}
 	s.Net, s.Jiffies = q.Net, q.Jiffies
-	for w := range bpfobj.WordNetCount {
-		s.words[synth.Word{Word: w}] = q.Word[w]
-	}
-	for _, index := range devices {
-		if !d.guarded(index) {
-			continue // what is new is read when a program first asks for it
-		}
-		if err := d.snapshotDevice(&s, index); err != nil {
-			return s, err
+	copy(s.words[:], q.Word[:])
+	if devices {
+		for index := range d.watched {
+			if err := d.snapshotDevice(&s, index); err != nil {
+				return s, err
+			}
 		}
 	}
 	return s, nil
@@ -69,52 +77,110 @@ func (d *Datapath) snapshotDevice(s *Snapshot, index int) error {
 	if err != nil {
 		return err
 	}
-	for w := bpfobj.WordNetCount; w < bpfobj.Word(len(q.Word)); w++ {
-		s.words[synth.Word{Word: w, Index: index}] = q.Word[w]
+	words := deviceWords(q.Word[bpfobj.WordNetCount:])
+	if s.devices == nil {
+		s.devices = map[int]*deviceWords{}
 	}
+	s.devices[index] = &words
 	return nil
+}
+
+// word gives a word, if it was read.
+func (s *Snapshot) word(w synth.Word) (v bpfobj.WordValue, known bool) {
+	switch {
+	case w.Index == 0 && s.words != nil:
+		return s.words[w.Word], true
+	case w.Index != 0 && s.devices[w.Index] != nil:
+		return s.devices[w.Index][w.Word-bpfobj.WordNetCount], true
+	}
+	return v, false
+}
+
+// net gives a word of the namespace.
+func (s *Snapshot) net(w bpfobj.Word) bpfobj.WordValue {
+	v, _ := s.word(synth.Word{Word: w})
+	return v
 }
 
 // query runs the guard program in the calling thread's namespace.
 func (d *Datapath) query(index int) (q bpfobj.GuardQuery, err error) {
-	q.Ifindex = uint32(index)
-	in := make([]byte, binary.Size(q))
-	if _, err := binary.Encode(in, binary.NativeEndian, &q); err != nil {
-		return q, fmt.Errorf("encoding the guard query: %w", err)
-	}
-	out := make([]byte, len(in))
-	if _, err := d.objects.guard.Run(&ebpf.RunOptions{Context: in, ContextOut: out}); err != nil {
+	in := bpfobj.GuardQuery{Ifindex: uint32(index)}
+	memory := func(q *bpfobj.GuardQuery) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(q)), unsafe.Sizeof(*q)) } // of the layout that C gives it
+	if _, err := d.objects.guard.Run(&ebpf.RunOptions{Context: memory(&in), ContextOut: memory(&q)}); err != nil {
 		return q, fmt.Errorf("reading guard words: %w", err)
 	}
-	_, err = binary.Decode(out, binary.NativeEndian, &q)
-	return q, err
+	return q, nil
 }
 
-// resolve puts addresses to a program's symbolic words. A word that this kernel lacks is left out: its subject is then covered by
-// events and the watchdog alone, which `shunt check` says.
-func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) error {
+// basis is what every program's configuration takes from the data path and from a snapshot, but for words of devices.
+type basis struct {
+	config bpfobj.Config // with what any program may need
+	words  [bpfobj.WordNetCount]place
+	moves  int // how often words of devices were found elsewhere
+}
+
+// place is where a word is.
+type place struct{ addr, width uint64 }
+
+func at(v bpfobj.WordValue) place { return place{v.Addr, uint64(v.Width)} }
+
+// basis gathers what is the same for all.
+func (d *Datapath) basis(s *Snapshot) *basis {
+	b := &basis{moves: d.moves}
+	c := &b.config
 	c.Net, c.Peek = s.Net, d.features.Peek
 	c.KernCtx, c.SkipNeigh = d.features.Ctx, flag(d.features.SkipNeigh)
 	c.WatchdogJiffies = d.watchdogJiffies
 	d.rules.configure(c)
-	if err := d.resolveConntrack(c, s); err != nil {
-		return err
-	}
-	if !d.features.VethSKB {
-		c.SkbBorn = 0
-	}
-	if c.Bridge != 0 || c.Onto != 0 {
-		c.Bridges = d.objects.bridges
-	}
-	var seq uint8
-	c.NexthopSeq, seq = s.generation(bpfobj.WordNexthopSeq, 1)
-	c.Cache4, c.Cache6 = c.Cache4&seq, c.Cache6&seq
-	c.Genid4, c.Cache4 = s.generation(bpfobj.WordRouteGenID4, c.Cache4)
-	c.Genid6, c.Cache6 = s.generation(bpfobj.WordRouteGenID6, c.Cache6)
+	c.Hz, c.CtEstablished, c.CtStream, c.CtChecksum = uint32(d.features.HZ), s.net(bpfobj.WordCTEstablished).Addr, s.net(bpfobj.WordCTStream).Addr, s.net(bpfobj.WordCTChecksum).Addr
+	c.SkbBorn, c.Bridges = flag(d.features.VethSKB), d.objects.bridges
+	c.NexthopSeq, c.Genid4, c.Genid6 = s.net(bpfobj.WordNexthopSeq).Addr, s.net(bpfobj.WordRouteGenID4).Addr, s.net(bpfobj.WordRouteGenID6).Addr
+	c.Cache4, c.Cache6 = flag(c.NexthopSeq != 0 && c.Genid4 != 0 && c.Peek != bpfobj.PeekNone), flag(c.NexthopSeq != 0 && c.Genid6 != 0 && c.Peek != bpfobj.PeekNone)
 	c.Cache6Jiffies, c.Lines4 = d.features.jiffies(remember6), d.objects.lines4
+	for w := range b.words {
+		b.words[w] = at(s.net(bpfobj.Word(w)))
+	}
+	return b
+}
+
+// moved notes that words of devices are elsewhere than in the last snapshot, as those of a device are that got the number of another.
+func (d *Datapath) moved(s *Snapshot) {
+	for index, words := range s.devices {
+		old := d.devices[index]
+		if old == nil || old == words {
+			continue
+		}
+		for w := range words {
+			if at(words[w]) != at(old[w]) {
+				d.moves++
+				return
+			}
+		}
+	}
+}
+
+// resolve puts addresses to a program's symbolic words. A word that this kernel lacks is left out: its subject is then covered by
+// events and the watchdog alone, which `shunt check` says. So is, for now, one for which there is no slot: left.
+func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, b *basis, s *Snapshot) (left bool, err error) {
+	all := &b.config
+	c.Net, c.Peek, c.KernCtx, c.SkipNeigh, c.WatchdogJiffies = all.Net, all.Peek, all.KernCtx, all.SkipNeigh, all.WatchdogJiffies
+	d.rules.configure(c)
+	if c.Track4|c.Track6 != 0 {
+		// The addresses of the timeouts and switches that Linux judges connections by.
+		if all.CtEstablished == 0 || all.CtStream == 0 || all.CtChecksum == 0 {
+			return false, errors.New("the timeouts of connection tracking cannot be read")
+		}
+		c.Track, c.Hz, c.CtEstablished, c.CtStream, c.CtChecksum = 1, all.Hz, all.CtEstablished, all.CtStream, all.CtChecksum
+	}
+	c.SkbBorn &= all.SkbBorn
+	if c.Bridge != 0 || c.Onto != 0 {
+		c.Bridges = all.Bridges
+	}
+	c.NexthopSeq, c.Genid4, c.Genid6 = all.NexthopSeq, all.Genid4, all.Genid6
+	c.Cache4, c.Cache6 = c.Cache4&all.Cache4, c.Cache6&all.Cache6
+	c.Cache6Jiffies, c.Lines4 = all.Cache6Jiffies, all.Lines4
 	if c.Peek == bpfobj.PeekNone {
-		c.Cache4, c.Cache6 = 0, 0
-		return nil
+		return false, nil
 	}
 	for _, w := range words {
 		list, n := c.Guard[:], &c.Guards
@@ -126,14 +192,15 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 		}
 		slot, ok := d.slots[w]
 		if !ok && !d.vacant() {
+			left = true
 			continue
 		}
-		v, known := s.words[w]
+		v, known := s.word(w)
 		if !known && w.Index != 0 {
 			if err := d.snapshotDevice(s, w.Index); err != nil {
-				return err
+				return left, err
 			}
-			v = s.words[w]
+			v, _ = s.word(w)
 		}
 		if v.Addr == 0 || int(*n) == len(list) {
 			continue
@@ -145,7 +212,7 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, s *Snapshot) er
 		list[*n] = bpfobj.GuardWord{Addr: v.Addr, Slot: slot, Width: uint8(v.Width)}
 		*n++
 	}
-	return nil
+	return left, nil
 }
 
 // vacant says whether there is a slot for one more word.
@@ -164,12 +231,14 @@ func (d *Datapath) occupy(w synth.Word) uint16 {
 	return slot
 }
 
-// guarded says whether programs watch words of a device.
-func (d *Datapath) guarded(index int) bool { return d.watched[index] > 0 }
-
 // unwatch gives up the slots of devices that a plan has not: where containers come and go there would soon be none left. A packet on its way that still compares
 // such a word with another's value goes to Linux.
-func (d *Datapath) unwatch(plan *synth.Plan) {
+func (d *Datapath) unwatch(plan *synth.Plan, s *Snapshot) {
+	for index := range s.devices {
+		if !plan.Has(index) {
+			delete(s.devices, index)
+		}
+	}
 	for index := range d.watched {
 		if plan.Has(index) {
 			continue
@@ -184,45 +253,25 @@ func (d *Datapath) unwatch(plan *synth.Plan) {
 	}
 }
 
-// resolveConntrack gives programs that look connections up the addresses of the timeouts and switches that Linux judges them by.
-func (d *Datapath) resolveConntrack(c *bpfobj.Config, s *Snapshot) error {
-	if c.Track4|c.Track6 == 0 {
-		return nil
-	}
-	c.Track, c.Hz = 1, uint32(d.features.HZ)
-	for word, addr := range map[bpfobj.Word]*uint64{bpfobj.WordCTEstablished: &c.CtEstablished, bpfobj.WordCTStream: &c.CtStream,
-		bpfobj.WordCTChecksum: &c.CtChecksum} {
-		if *addr = s.words[synth.Word{Word: word}].Addr; *addr == 0 {
-			return errors.New("the timeouts of connection tracking cannot be read")
-		}
-	}
-	return nil
-}
-
 // Remembered fills in what Linux remembers for the life of a namespace and tells nobody. Where it cannot be read it is taken for true.
 func (s *Snapshot) Remembered(routes *model.RouteFacts) {
 	set := func(w bpfobj.Word) bool {
-		v, ok := s.words[synth.Word{Word: w}]
+		v, ok := s.word(synth.Word{Word: w})
 		return !ok || v.Addr == 0 || byte(v.Value) != 0
 	}
 	routes.Custom4 = routes.Custom4 || set(bpfobj.WordCustomLocal4)
 	routes.CustomRules4 = set(bpfobj.WordCustomRules4)
 }
 
-// generation gives the address of a route generation; without it nothing is remembered.
-func (s *Snapshot) generation(word bpfobj.Word, wanted uint8) (addr uint64, cache uint8) {
-	addr = s.words[synth.Word{Word: word}].Addr
-	return addr, wanted & flag(addr != 0)
-}
-
 // commit makes a snapshot's values the expected ones.
 func (d *Datapath) commit(s *Snapshot) {
 	for w, slot := range d.slots {
-		if v, ok := s.words[w]; ok && d.wanted[slot] != v.Value {
+		if v, ok := s.word(w); ok && d.wanted[slot] != v.Value {
 			d.want(slot, v.Value)
 			d.changed = true
 		}
 	}
+	d.devices = s.devices
 	d.forgetIf(d.changed || d.Stale())
 	d.store(offStale, 0)
 }

@@ -4,7 +4,9 @@ package datapath
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/lab"
@@ -26,8 +28,8 @@ func TestLegacyTablesHaveWords(t *testing.T) {
 		defer objects.close()
 		d := &Datapath{objects: objects}
 		word := func(w bpfobj.Word) (bpfobj.WordValue, error) {
-			s, err := d.Snapshot(nil)
-			return s.words[synth.Word{Word: w}], err
+			s, err := d.Snapshot(false)
+			return s.net(w), err
 		}
 		for _, c := range []struct {
 			word   bpfobj.Word
@@ -65,6 +67,42 @@ func TestLegacyTablesHaveWords(t *testing.T) {
 			}
 			if after, err := word(c.word); err != nil || after.Addr != before.Addr || after.Value == before.Value {
 				t.Errorf("%s %s: the word went from %+v to %+v (%v)", c.table, c.change, before, after, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A device without a program has words too: those of a bridge are watched by its ports' programs. Their change is read with the rest, and what is expected follows it.
+func TestWordsOfDevicesWithoutPrograms(t *testing.T) {
+	n := lab.BuildLineT(t, lab.LineOptions{})
+	ns, index := n.Node(lab.Dut), n.Port(lab.Dut, "out").Index
+	pins := t.TempDir() + "/bpf"
+	err := ns.Do(func() error {
+		d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		defer d.Detach()
+		if d.features.Peek == bpfobj.PeekNone {
+			t.Skip("this kernel's memory cannot be read: bpf_rdonly_cast is of Linux 6.17, bpf_probe_read_kernel of 5.5")
+		}
+		word := synth.Word{Index: index, Word: bpfobj.WordDevRPFilter}
+		slot := d.occupy(word)
+		for _, filter := range []string{"0", "1", "2"} {
+			if err := ns.Sysctl("net.ipv4.conf.out.rp_filter=" + filter); err != nil {
+				return err
+			}
+			s, err := d.Snapshot(true)
+			if err != nil {
+				return err
+			}
+			v, known := s.word(word)
+			if d.commit(&s); !known || d.wanted[slot] != v.Value || strconv.FormatUint(v.Value, 10) != filter {
+				t.Errorf("rp_filter=%s: read %+v (%t), expected by programs is %d", filter, v, known, d.wanted[slot])
 			}
 		}
 		return nil

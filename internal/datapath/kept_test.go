@@ -41,7 +41,7 @@ func testComingBack(t *testing.T, hook graph.Hook) {
 					plan.Ports[i].Programs[0].Config.In.Local6 = number
 				}
 			}
-			s, err := d.Snapshot(nil)
+			s, err := d.Snapshot(false)
 			if err != nil {
 				t.Fatal(err)
 			}

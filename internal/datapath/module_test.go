@@ -34,7 +34,7 @@ func TestConntrackComesLater(t *testing.T) {
 	}
 	defer d.Detach()
 	look := func() bool {
-		if _, err := d.Snapshot(nil); err != nil {
+		if _, err := d.Snapshot(false); err != nil {
 			t.Fatal(err)
 		}
 		d.Meet(Needs{Conntrack: true})

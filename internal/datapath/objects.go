@@ -52,8 +52,10 @@ type objects struct {
 	met                  map[string]bool // modules of connections that were there when the programs were tied to the kernel
 	bridges              bpfobj.Bridges  // how bridges are read, where they can be
 	triedBridges         bool            // whether they can was tried with the module in place
+	noCast               bool            // Options.NoCast
 	beat                 *ebpf.Program
-	sets                 *ebpf.Program // finds the namespace's ipsets
+	findsSets            *ebpf.ProgramSpec
+	sets                 *ebpf.Program // finds the namespace's ipsets; nil until there are some
 	lines4               uint32        // size of the memory of IPv4 lookups, see remember.go
 	pass                 *ebpf.Program // at TC, passes everything to Linux
 	passID               ebpf.ProgramID
@@ -62,7 +64,7 @@ type objects struct {
 
 	mu     sync.Mutex
 	folded map[foldKey]asm.Instructions // specialised programs, for when a configuration comes back
-	large  map[foldKey]bool             // what the verifier does not take together with translation
+	large  map[foldKey]bool             // what the verifier does not take, see lesser
 }
 
 type foldKey struct {
@@ -128,10 +130,7 @@ func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 		o.close()
 		return nil, err
 	}
-	if o.sets, err = o.bind(guard.Programs["shunt_find_sets"], kernel); err != nil {
-		o.close()
-		return nil, err
-	}
+	o.findsSets = guard.Programs["shunt_find_sets"]
 	if o.pass, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "shunt_pass", Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}}); err != nil { // TCX_NEXT
 		o.close()
@@ -187,6 +186,19 @@ func (o *objects) bind(spec *ebpf.ProgramSpec, kernel []*btf.Spec) (_ *ebpf.Prog
 		return nil, fmt.Errorf("loading program %s: %w", spec.Name, err)
 	}
 	return prog, nil
+}
+
+// setFinder loads the program that finds ipsets with the first question: verifying its loops takes longer than that of all other programs of the daemon's own.
+func (o *objects) setFinder() (*ebpf.Program, error) {
+	if o.sets != nil {
+		return o.sets, nil
+	}
+	kernel, err := kernelTypes()
+	if err != nil {
+		return nil, err
+	}
+	o.sets, err = o.bind(o.findsSets, kernel)
+	return o.sets, err
 }
 
 // rebind ties the guard program to the kernel once more when legacy tables have come since, with the module that knows their layout. It says

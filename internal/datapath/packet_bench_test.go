@@ -39,7 +39,7 @@ func only4(g *graph.Graph) {
 
 // closed keeps the fast path out of the interface that the traffic leaves by.
 func closed(g *graph.Graph) {
-	e := &g.Egress[len(g.Egress)-1]
+	e := g.Egress[len(g.Egress)-1]
 	e.XDP, e.TC = []graph.Why{{Reason: reason.Excluded}}, []graph.Why{{Reason: reason.Excluded}}
 }
 
@@ -47,6 +47,9 @@ func strict(g *graph.Graph) {
 	path := &g.Ports[0].Inputs[0].IP4
 	path.Nodes = append(path.Nodes, graph.Node{Kind: graph.NodeRPFilter, Params: map[string]string{"mode": "strict"}})
 }
+
+// sampled lets packets be sampled for the heaviest flows.
+func sampled(g *graph.Graph) { g.Flows = true }
 
 // bridged makes the ports those of one bridge.
 func bridged(g *graph.Graph) {
@@ -71,6 +74,7 @@ func packetCases() []packetCase {
 	list := []packetCase{
 		{"ip4", 50, false, 0, nil, reason.Fast, false},
 		{"ip4-alone", 50, false, 0, only4, reason.Fast, false},
+		{"ip4-sampled", 50, false, 0, sampled, reason.Fast, false},
 		{"ip4-strict", 50, false, 0, strict, reason.Fast, false},
 		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast, false},
 		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow, false},
@@ -158,6 +162,7 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 			return err
 		}
 		b.Cleanup(func() { ns.Do(d.Detach) })
+		d.Meet(Needs{Bridges: c.bridge})
 		network, g := handmade(n, hook)
 		for i := range network.Links {
 			network.Links[i].Kind = "" // a test run has nothing of veth's to look at
@@ -167,14 +172,18 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 		}
 		network.Routes.Count4 = c.routes
 		plan := synth.Build(network, g)
-		devices := []int{in.Index, n.Port(lab.Dut, "out").Index}
-		s, err := d.Snapshot(devices)
+		s, err := d.Snapshot(true)
 		if err != nil {
 			return err
 		}
 		failures, err := d.Apply(plan, &s)
 		if err != nil || len(failures) > 0 {
 			b.Fatal(err, failures)
+		}
+		if g.Flows {
+			if err := d.StartFlows(); err != nil {
+				return err
+			}
 		}
 		f.prog = d.ports[hookKey{in.Index, hook}].prog
 		spec := d.objects.programs[hook].Copy()

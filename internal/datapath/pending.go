@@ -88,7 +88,11 @@ func (d *Datapath) taken(key hookKey, pending hold, got *attachment, err error) 
 		}
 	}
 	if err != nil {
-		d.log.Warn("a new port waits for the next round", "ifindex", key.index, "hook", key.hook, "err", fmt.Errorf("taking its hook: %w", err))
+		if errors.Is(err, unix.ENODEV) { // its event is yet to come
+			d.log.Info("a device has vanished before it could be attached to", "ifindex", key.index, "hook", key.hook)
+		} else {
+			d.log.Warn("a new port waits for the next round", "ifindex", key.index, "hook", key.hook, "err", fmt.Errorf("taking its hook: %w", err))
+		}
 		if err := d.drop(key, a); err != nil {
 			d.log.Debug("letting go of a device", "ifindex", key.index, "err", err)
 		}

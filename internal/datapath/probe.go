@@ -70,7 +70,7 @@ func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	if f.HZ, err = hz(); err != nil {
 		return f, err
 	}
-	f.Peek = peekMode(o, hasFunc(kernel[0], "bpf_rdonly_cast"))
+	f.Peek = peekMode(o, !o.noCast && hasFunc(kernel[0], "bpf_rdonly_cast"))
 	switch {
 	case f.KernCtx:
 		f.Ctx = bpfobj.CtxCast
@@ -321,15 +321,23 @@ func load(o *objects, c bpfobj.Config) error {
 
 // Required checks for what shunt cannot do without, and says which kernel has it.
 func Required() error {
-	for _, need := range []struct {
-		what string
-		err  error
-	}{
+	return lacks([]needed{
 		{"bpf_fib_lookup in XDP programs (Linux 4.18)", features.HaveProgramHelper(ebpf.XDP, asm.FnFibLookup)},
 		{"multi-buffer XDP (Linux 5.18)", features.HaveProgramHelper(ebpf.XDP, asm.FnXdpGetBuffLen)},
 		{"bpf_redirect_neigh (Linux 5.10)", features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
 		{"BPF_PROG_TYPE_SYSCALL (Linux 5.14)", features.HaveProgramType(ebpf.Syscall)},
-	} {
+	})
+}
+
+// needed is something that data paths cannot do without, and what a probe of it said.
+type needed struct {
+	what string
+	err  error
+}
+
+// lacks names the first thing that the kernel does not have. A probe that failed otherwise says nothing of the kernel.
+func lacks(list []needed) error {
+	for _, need := range list {
 		if errors.Is(need.err, ebpf.ErrNotSupported) {
 			return fmt.Errorf("this kernel lacks %s; shunt needs Linux 6.1 or newer", need.what)
 		}

@@ -3,10 +3,12 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,5 +43,20 @@ func TestProbeFindsWhatTheKernelHas(t *testing.T) {
 		if w.have != (version >= w.since) && !(w.early && w.have) {
 			t.Errorf("%s: found %v on Linux %d.%d, it came with %d.%d", w.what, w.have, major, minor, w.since/100, w.since%100)
 		}
+	}
+}
+
+// A kernel that is too old is told by what it lacks, and by what would help; a probe that could not be made is no such answer.
+func TestKernelTooOld(t *testing.T) {
+	err := lacks([]needed{
+		{"one thing (Linux 5.10)", nil},
+		{"another (Linux 5.14)", errors.New("no memory for a probe")},
+		{"multi-buffer XDP (Linux 5.18)", fmt.Errorf("probing: %w", ebpf.ErrNotSupported)},
+	})
+	if want := "this kernel lacks multi-buffer XDP (Linux 5.18); shunt needs Linux 6.1 or newer"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := lacks([]needed{{"one thing (Linux 5.10)", nil}}); err != nil {
+		t.Error(err)
 	}
 }

@@ -69,28 +69,46 @@ func (o *objects) fold(hook graph.Hook, c bpfobj.Config, frozen []byte) (asm.Ins
 	return slices.Clone(insns), nil
 }
 
-// load makes and loads the program for one configuration. stats are the port's counters. Old verifiers walk more paths: where one gives up over a program that
-// translates, what is translated stays with Linux there.
+// load makes and loads the program for one configuration. stats are the port's counters. Old verifiers walk more paths: where one gives up over a program, it
+// does without what can be spared.
 func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.Program, error) {
-	key := foldKey{hook, c}
-	o.mu.Lock()
-	large := o.large[key]
-	o.mu.Unlock()
-	if !large {
-		prog, err := o.try(hook, c, stats)
-		if c.Nat == 0 || !errors.Is(err, unix.E2BIG) {
-			return prog, err
+	for {
+		less, without := lesser(c)
+		if without == "" {
+			return o.try(hook, c, stats)
 		}
-		o.log.Warn("what is translated stays with Linux at a port: this kernel's verifier does not take its program with that", "hook", hook, "ifindex", c.Port)
+		key := foldKey{hook, c}
 		o.mu.Lock()
-		if len(o.large) >= maxFolded {
-			clear(o.large)
-		}
-		o.large[key] = true
+		large := o.large[key]
 		o.mu.Unlock()
+		if !large {
+			prog, err := o.try(hook, c, stats)
+			if !errors.Is(err, unix.E2BIG) {
+				return prog, err
+			}
+			o.log.Warn(without+" at a port: this kernel's verifier does not take its program with that", "hook", hook, "ifindex", c.Port)
+			o.mu.Lock()
+			if len(o.large) >= maxFolded {
+				clear(o.large)
+			}
+			o.large[key] = true
+			o.mu.Unlock()
+		}
+		c = less
 	}
-	c.Nat = 0
-	return o.try(hook, c, stats)
+}
+
+// lesser is a configuration that makes a smaller program, and what is lost by it; "" if there is none. Sampling goes before forwarding.
+func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
+	switch {
+	case c.Flows != 0:
+		c.Flows = 0
+		return c, "flows are not sampled"
+	case c.Nat != 0:
+		c.Nat = 0
+		return c, "what is translated stays with Linux"
+	}
+	return c, ""
 }
 
 // try makes one program as it is asked for.

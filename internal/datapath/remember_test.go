@@ -4,11 +4,13 @@ package datapath
 
 import (
 	"log/slog"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/synth"
 )
 
@@ -42,7 +44,7 @@ func TestLookupsAreKept(t *testing.T) {
 		defer d.Detach()
 		net, g := handmade(n, graph.XDP)
 		apply := func(plan *synth.Plan) (epoch uint64) {
-			s, err := d.Snapshot(nil)
+			s, err := d.Snapshot(false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,14 +58,21 @@ func TestLookupsAreKept(t *testing.T) {
 		if again := apply(plan); again != first {
 			t.Errorf("the same plan again ended what is remembered: epoch %d, then %d", first, again)
 		}
-		plan.Tables.Local4[[4]byte{192, 0, 2, 1}] = 1
+		net.Addrs = append(net.Addrs, model.Addr{Index: net.Links[0].Index, Prefix: netip.MustParsePrefix("192.0.2.1/32")})
+		plan = synth.Next(net, g, plan)
 		second := apply(plan)
 		if second == first {
 			t.Error("an address more did not end what is remembered")
 		}
-		plan.Routes4 = 10_000
+		net.Routes.Count4 = 10_000
+		plan = synth.Next(net, g, plan)
 		if third := apply(plan); third == second || d.objects.lines4 <= minLines4 {
 			t.Errorf("with 10000 routes there are %d lines, epoch %d after %d", d.objects.lines4, third, second)
+		}
+		for key, a := range d.ports { // the ports of the plan are the same as before, and their programs all the same others
+			if a.key.config.Lines4 != d.objects.lines4 {
+				t.Errorf("port %d runs a program for %d lines of %d", key.index, a.key.config.Lines4, d.objects.lines4)
+			}
 		}
 		forward(t, n, d, graph.XDP)
 		return nil

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
 )
 
 // resolve ties a program to the running kernel once, so that loading it again and again for new configurations needs no type
@@ -143,14 +145,17 @@ const natModule = "nf_nat"
 const bridgeModule = "bridge"
 
 // kernelTypes loads the type information that programs are tied to.
-func kernelTypes() ([]*btf.Spec, error) {
-	kernel, err := btf.LoadKernelSpec()
+func kernelTypes() ([]*btf.Spec, error) { return typesOf(moduleTypes) }
+
+// typesOf loads the kernel's own type information, and that of those modules which are there.
+func typesOf(modules []string) ([]*btf.Spec, error) {
+	kernel, err := bpfobj.KernelTypes()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel's type information (needs CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
 	out := []*btf.Spec{kernel}
-	for _, name := range moduleTypes {
-		if module, err := btf.LoadKernelModuleSpec(name); err == nil {
+	for _, name := range modules {
+		if module, err := bpfobj.ModuleTypes(name, kernel); err == nil {
 			out = append(out, module)
 		}
 	}

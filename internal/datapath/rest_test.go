@@ -49,7 +49,7 @@ func testRest(t *testing.T, hook graph.Hook) {
 		for i := range net.Links {
 			net.Links[i].Kind = "" // a test run has nothing of veth's to look at
 		}
-		s, err := d.Snapshot(nil)
+		s, err := d.Snapshot(false)
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,13 @@ func (t *setTypes) kind(k image.SetKind) bpfobj.SetKind {
 		const in = "bitmap_port"
 		out.Method, out.Table, out.First, out.Last = bpfobj.SetBitmapPort, t.at(in, "members", 8), t.at(in, "first_port", 2), t.at(in, "last_port", 2)
 		out.Extensions = t.at(in, "extensions", 0)
+	case "bitmap:ip,mac":
+		const in = "bitmap_ipmac"
+		out.Method, out.Table, out.First, out.Last = bpfobj.SetBitmapMAC, t.at(in, "members", 8), t.at(in, "first_ip", 4), t.at(in, "last_ip", 4)
+		out.Extensions = t.at(in, "extensions", 0)
+		t.are(in+"_elem", map[string]btf.Bits{"ether": 0, "filled": 48})
+		t.at(in+"_elem", "ether", 6)
+		t.at(in+"_elem", "filled", 1)
 	case "list:set":
 		out.Method, out.Table = bpfobj.SetList, t.at("list_set", "members", 16)
 	default:
@@ -32,36 +39,52 @@ func (t *setTypes) kind(k image.SetKind) bpfobj.SetKind {
 	return out
 }
 
-// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port, and those with a second address
-// (ip_set_hash_*.c).
+// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port, those with a second address, and those
+// with a mark, an interface or an address of frames, which may be alone (ip_set_hash_*.c).
 func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
 	net, port, two := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port"), strings.Count(k.Type, ",") == 2
-	name := strings.NewReplacer(":", "_", ",", "").Replace(k.Type) + "4"
-	address, lengths := btf.Bits(32), uint32(32)
+	iface, mac := strings.HasSuffix(k.Type, "iface"), strings.HasSuffix(k.Type, "mac")
+	name, address, lengths := structOf(k), btf.Bits(32), uint32(32)
 	if k.Family == ruleset.IP6 {
-		name, address, lengths = name[:len(name)-1]+"6", 128, 128
+		address, lengths = 128, 128
 	}
 	out.Method, out.Table, out.First = bpfobj.SetHash, t.at(name, "table", 8), t.at(name, "initval", 4)
 	elem := map[string]btf.Bits{"ip": 0}
 	last := address // where the last word begins
+	out.Addresses = 1
 	if two {
-		out.Two = 1
+		out.Addresses = 2
 		elem["ip2"] = address
 		last *= 2
 	}
 	switch {
 	case two && net:
 		elem["port"], elem["cidr"], elem["nomatch"], elem["proto"] = last, last+16, last+23, last+24
-		out.Nomatch, out.Bias, out.Port, out.Shift = 1<<23, 1, 1, 16
+		out.Nomatch, out.Bias, out.Tail, out.Shift = 1<<23, 1, bpfobj.TailPort, 16
 	case net && port:
 		elem["port"], elem["proto"], elem["cidr"], elem["nomatch"] = last, last+16, last+24, last+31
-		out.Nomatch, out.Bias, out.Port, out.Shift = 1<<31, 1, 1, 24
+		out.Nomatch, out.Bias, out.Tail, out.Shift = 1<<31, 1, bpfobj.TailPort, 24
+	case iface:
+		elem["physdev"], elem["cidr"], elem["nomatch"], elem["elem"], elem["wildcard"], elem["iface"] = last, last+8, last+16, last+24, last+32, last+40
+		out.Nomatch, out.Tail, out.Shift = 0xff<<16|0xff, bpfobj.TailIface, 8 // physdev is compared apart
+		t.at(name+"_elem", "iface", 16)
+		lengths++ // prefixes of length 0, too
 	case net:
 		elem["padding0"], elem["nomatch"], elem["cidr"] = last, last+16, last+24
 		out.Nomatch, out.Shift = 0xff<<16, 24
 	case port:
 		elem["port"], elem["proto"], elem["padding"] = last, last+16, last+24
-		out.Port = 1
+		out.Tail = bpfobj.TailPort
+	case strings.HasSuffix(k.Type, "mark"):
+		elem["mark"] = last
+		out.Tail, out.Last = bpfobj.TailMark, t.at(name, "markmask", 4)
+	case mac:
+		if k.Type == "hash:mac" {
+			elem, last, out.Addresses = map[string]btf.Bits{}, 0, 0
+		}
+		elem[""] = last // a union
+		out.Tail = bpfobj.TailMAC
+		t.union(name+"_elem", 8)
 	}
 	t.are(name+"_elem", elem)
 	if net {
@@ -76,6 +99,21 @@ func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
 		out.Mask, out.MaskBits = t.at(name, "netmask", 1), 1
 	}
 }
+
+// structOf is the name of the structure that a set of the kind has its own data in.
+func structOf(k image.SetKind) string {
+	name := strings.NewReplacer(":", "_", ",", "").Replace(k.Type)
+	switch {
+	case !strings.HasPrefix(k.Type, "hash"):
+		return name
+	case k.Family == ruleset.IP6:
+		return name + "6"
+	}
+	return name + "4"
+}
+
+// union checks the size of the one member of a structure that has no name.
+func (t *setTypes) union(name string, size int) { t.at(name, "", size) }
 
 // has says whether a structure has a member.
 func (t *setTypes) has(name, member string) bool {

@@ -17,7 +17,7 @@ import (
 // setModules are where the types of ipset are that programs read, in a kernel that has it as modules.
 var setModules = []string{
 	"ip_set", "ip_set_hash_ip", "ip_set_hash_net", "ip_set_hash_ipport", "ip_set_hash_netport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet",
-	"ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_list_set",
+	"ip_set_hash_netiface", "ip_set_hash_ipmark", "ip_set_hash_mac", "ip_set_hash_ipmac", "ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_bitmap_ipmac", "ip_set_list_set",
 }
 
 // setLayout is how the kernel's ipsets are read live (bpf/node/ipset.h). What is not known stays zero: programs leave such sets to Linux.
@@ -97,7 +97,11 @@ func (d *Datapath) findSet(s image.Set) (uint64, error) {
 	if _, err := binary.Encode(b, binary.NativeEndian, &q); err != nil {
 		return 0, fmt.Errorf("encoding the query for ipsets: %w", err)
 	}
-	if _, err := d.objects.sets.Run(&ebpf.RunOptions{Context: b, ContextOut: b}); err != nil {
+	finder, err := d.objects.setFinder()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := finder.Run(&ebpf.RunOptions{Context: b, ContextOut: b}); err != nil {
 		return 0, fmt.Errorf("looking for the list of ipsets: %w", err)
 	}
 	if _, err := binary.Decode(b, binary.NativeEndian, &q); err != nil {
@@ -111,16 +115,11 @@ func (d *Datapath) findSet(s image.Set) (uint64, error) {
 
 // findSetLayout reads the layout of ipset's structures from the kernel's type information.
 func findSetLayout() (out setLayout, err error) {
-	kernel, err := btf.LoadKernelSpec()
+	types, err := typesOf(setModules)
 	if err != nil {
-		return out, fmt.Errorf("reading the kernel's type information: %w", err)
+		return out, err
 	}
-	t := setTypes{specs: []*btf.Spec{kernel}}
-	for _, name := range setModules {
-		if module, err := btf.LoadKernelModuleSpec(name); err == nil {
-			t.specs = append(t.specs, module)
-		}
-	}
+	t := setTypes{specs: types}
 	return t.layout()
 }
 

@@ -50,6 +50,7 @@ var shapeFeatures = []struct {
 	{"rpf-source-vrf", func(c *bpfobj.Config) { c.In.Rpf4, c.In.RpfIn = bpfobj.RPFSource, 1 }},
 	{"skb-born", func(c *bpfobj.Config) { c.SkbBorn = 1 }},
 	{"neigh-use", func(c *bpfobj.Config) { c.NeighUse = 1 }},
+	{"flows", func(c *bpfobj.Config) { c.Flows = 1 }},
 	{"set-priority", func(c *bpfobj.Config) { c.SetPriority = 1 }},
 	{"tunnel", func(c *bpfobj.Config) { c.Tunnel = 1 }},
 	{"frags", func(c *bpfobj.Config) { c.Frags = 1 }},
@@ -307,6 +308,7 @@ func TestEveryShapeLoads(t *testing.T) {
 		})
 		run("generic", genericOf[hook], func(visit func(string, bpfobj.Config)) { genericShapes(generic.fixed, visit) })
 	}
+	featuresCost(t, list)
 	most := shape{}
 	for _, s := range list {
 		if s.Processed > most.Processed {
@@ -316,6 +318,60 @@ func TestEveryShapeLoads(t *testing.T) {
 	t.Logf("%d shapes; the most work for the verifier: %+v", len(list), most)
 	if dir := os.Getenv("SHUNT_VM_OUT"); dir != "" {
 		keepShapes(t, dir, list)
+	}
+}
+
+// shapeHasCode says where a feature is code at all; elsewhere it is data, or the hook does without. A feature that is not listed has code everywhere.
+var shapeHasCode = map[string]struct {
+	hook   graph.Hook // "" for both
+	family string     // "" for all
+}{
+	"vlan-out": {hook: graph.XDP}, // at TC the kernel puts the tag in
+	"special4": {family: "ip4"}, "special6": {family: "ip6"}, "local4": {family: "ip4"},
+	"rpf-strict": {family: "ip4"}, "rpf-loose": {family: "ip4"}, "rpf-source-vrf": {family: "ip4"},
+	"skb-born": {hook: graph.XDP}, "neigh-use": {hook: graph.XDP}, "frags": {hook: graph.XDP},
+	"set-priority": {hook: graph.TC, family: "ip4"}, "tunnel": {hook: graph.TC},
+	"cache4": {family: "ip4"}, "cache6": {family: "ip6"},
+}
+
+// featuresCost: after verification, too, a feature that is not in use has no instruction in the program, and a named configuration's program is like another's
+// only where nothing but data tells them apart.
+func featuresCost(t *testing.T, list []shape) {
+	t.Helper()
+	size := map[string]int{}
+	for _, s := range list {
+		size[fmt.Sprintf("%s %s", s.Hook, s.Name)] = s.Xlated
+	}
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		for _, family := range shapeFamilies {
+			for _, f := range shapeFeatures {
+				code := shapeHasCode[f.name]
+				has := (code.hook == "" || code.hook == hook) && (code.family == "" || family.name == "both" || code.family == family.name)
+				plain := fmt.Sprintf("%s %s", hook, family.name)
+				with, without := size[plain+" "+f.name], size[plain]
+				switch {
+				case f.name == "lower": // shortens the program: a port that is only passed through
+				case has && with <= without:
+					t.Errorf("%s: %s makes a program of %d bytes one of %d", plain, f.name, without, with)
+				case !has && with != without:
+					t.Errorf("%s: %s is said to be no code there, and makes a program of %d bytes one of %d", plain, f.name, without, with)
+				}
+			}
+		}
+		alike := map[string]string{"ecmp": "plain-router", "nft-forward-rules": "v6-only"} // the kernel's lookup chooses; these rules nobody has read
+		if hook == graph.TC {
+			alike["veth-tc"] = "plain-router"
+		}
+		seen := map[int]string{}
+		for _, n := range shapeNamed {
+			bytes := size[fmt.Sprintf("%s named %s", hook, n.name)]
+			if other, same := seen[bytes]; same != (alike[n.name] != "") || same && other != alike[n.name] {
+				t.Errorf("%s: the program of %s is like that of %q, want %q", hook, n.name, other, alike[n.name])
+			}
+			if alike[n.name] == "" {
+				seen[bytes] = n.name
+			}
+		}
 	}
 }
 

@@ -20,8 +20,8 @@ func TestSlotsAreGivenAgain(t *testing.T) {
 		}
 		d.occupy(synth.Word{Word: bpfobj.WordNetCount, Index: index})
 		if index%100 == 0 {
-			d.unwatch(&synth.Plan{Ports: []synth.Port{{Index: index - 1}, {Index: index}}})
-			if len(d.slots) != 3 || !d.guarded(index) || d.guarded(index-2) {
+			d.unwatch(&synth.Plan{Ports: []*synth.Port{{Index: index - 1}, {Index: index}}}, &Snapshot{})
+			if len(d.slots) != 3 || d.watched[index] == 0 || d.watched[index-2] > 0 {
 				t.Fatalf("after device %d: %v, %v", index, d.slots, d.watched)
 			}
 		}

@@ -34,12 +34,33 @@ var subjects = map[bpfobj.Word]Subject{
 	bpfobj.WordPacketSockets: OfSockets, bpfobj.WordDevSockets: OfSockets,
 }
 
+// ofDevices are the subjects that single devices have words of.
+const ofDevices = OfSwitches | OfSockets
+
+// Devices says whether words of devices are of use to a round that does not read some subjects: it would take those of the last snapshot anyway.
+func Devices(unread Subject) bool { return unread&ofDevices != ofDevices }
+
 // Keep takes the words of subjects that the round does not read from the snapshot of the last round that did. What changed since is not known to the
 // plan then, and the data path must go on to see that it changed: a round that was begun for a link may fall between a rule and its event.
 func (s *Snapshot) Keep(last Snapshot, unread Subject) {
-	for w, v := range last.words {
-		if _, there := s.words[w]; there && subjects[w.Word]&unread != 0 {
-			s.words[w] = v
+	if last.words == nil {
+		return
+	}
+	for w := range s.words {
+		if subjects[bpfobj.Word(w)]&unread != 0 {
+			s.words[w] = last.words[w]
+		}
+	}
+	if s.devices == nil { // of devices that are gone there are none any more
+		s.devices = last.devices
+		return
+	}
+	for index, words := range s.devices {
+		old := last.devices[index]
+		for w := range words {
+			if old != nil && subjects[bpfobj.WordNetCount+bpfobj.Word(w)]&unread != 0 {
+				words[w] = old[w]
+			}
 		}
 	}
 }

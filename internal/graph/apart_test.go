@@ -85,7 +85,7 @@ func TestCompiledTooLate(t *testing.T) {
 		taken  bool // to start from
 	}{
 		"another rule set": {func(n *model.Network) { n.Filter = manyRules(400, false).Filter }, true},
-		"another device":   {func(n *model.Network) { n.Links = append(slices.Clip(n.Links), card(77, "new")) }, false},
+		"another device":   {func(n *model.Network) { n.Links = append(slices.Clip(n.Links), pointer(card(77, "new"))) }, false},
 	} {
 		pol := apartPolicy(50)
 		net := manyRules(400, true)

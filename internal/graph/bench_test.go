@@ -20,7 +20,7 @@ func BenchmarkBuild(b *testing.B) {
 			for i := range count {
 				l := card(100+i, fmt.Sprintf("veth%d", i))
 				asVeth(&l)
-				net.Links = append(net.Links, l)
+				net.Links = append(net.Links, &l)
 			}
 			for b.Loop() {
 				Build(net, pol)
@@ -38,10 +38,36 @@ func BenchmarkBuildBridge(b *testing.B) {
 			for i := range count {
 				l := card(100+i, fmt.Sprintf("veth%d", i))
 				asVeth(&l)
-				net.Links, names = append(net.Links, l), append(names, l.Name)
+				net.Links, names = append(net.Links, &l), append(names, l.Name)
 			}
 			inBridge(names...)(net, &pol)
 			for b.Loop() {
+				Build(net, pol)
+			}
+		})
+	}
+}
+
+// One port of such a bridge changes: all else follows from what did not.
+func BenchmarkBuildBridgeChanged(b *testing.B) {
+	for _, count := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprintf("%d-ports", count), func(b *testing.B) {
+			net, pol := router()
+			var names []string
+			for i := range count {
+				l := card(100+i, fmt.Sprintf("veth%d", i))
+				asVeth(&l)
+				net.Links, names = append(net.Links, &l), append(names, l.Name)
+			}
+			inBridge(names...)(net, &pol)
+			pol.Memo = &Memo{}
+			for i := 0; b.Loop(); i++ {
+				next := *net
+				next.Links = slices.Clone(net.Links)
+				at := len(next.Links) - 1 - i%count
+				changed := *next.Links[at]
+				changed.Up, next.Links[at] = !changed.Up, &changed
+				net = &next
 				Build(net, pol)
 			}
 		})

@@ -3,8 +3,6 @@
 package graph
 
 import (
-	"slices"
-
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
@@ -20,35 +18,26 @@ func (b *builder) bridge(l *model.Link) *model.Link {
 	return nil
 }
 
-// describeBridges adds to every port of a bridge what becomes of known unicast that comes in there, and to the device as a way out, whether it can
+// describeBridge adds to a port of a bridge what becomes of known unicast that comes in there, and to the device as a way out, whether it can
 // leave there.
-func (b *builder) describeBridges() {
-	for i := range b.graph.Ports {
-		p := &b.graph.Ports[i]
-		l := b.net.Link(p.Index)
-		br := b.bridge(l)
-		if br == nil {
-			continue
-		}
-		why := join(b.bridgeReasons(br, b.bridgeUnread), memberReasons(l))
-		if !b.policy.Kernel.BridgeVLANs {
-			why = join(why, filtersVLANs(br))
-		}
-		p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Chains: len(b.bridgeHooks) > 0, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
-		p.Bridge.except()
-		if e := b.egress(l.Index); e != nil {
-			e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
-			e.Bridge.Peer = len(e.Bridge.TC) == 0 && l.Kind == kindVeth && l.PeerNS && len(b.xdpEgressHooks(l)) == 0
-		}
+func (b *builder) describeBridge(l *model.Link, p *Port, e *Egress) {
+	br := b.bridge(l)
+	if br == nil {
+		return
 	}
-}
-
-func (b *builder) egress(index int) *Egress {
-	i, ok := slices.BinarySearchFunc(b.graph.Egress, index, func(e Egress, want int) int { return e.Index - want })
-	if !ok {
-		return nil
+	why := join(b.bridgeReasons(br, b.bridgeUnread), memberReasons(l))
+	if !b.policy.Kernel.BridgeVLANs {
+		why = join(why, filtersVLANs(br))
 	}
-	return &b.graph.Egress[i]
+	p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Chains: len(b.bridgeHooks) > 0, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
+	p.Bridge.except()
+	if len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
+		p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
+	}
+	if e != nil {
+		e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
+		e.Bridge.Peer = len(e.Bridge.TC) == 0 && l.Kind == kindVeth && l.PeerNS && len(b.xdpEgressHooks(l)) == 0
+	}
 }
 
 // bridgeReasons gives the reasons that keep all frames of a bridge with Linux; hooks are those in chains of family bridge.
@@ -130,7 +119,7 @@ func (b *builder) wayTC(l *model.Link) []Why {
 // host describes a bridge as the logical interface that frames to its own address enter by, at any of its ports.
 func (b *builder) host(br, port *model.Link) Input {
 	in := b.input(br, nil)
-	why := join(b.bridgeReasons(br, b.bridgeHooks), filtersVLANs(br), memberReasons(port), b.bridgeEnds, b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	why := join(b.bridgeReasons(br, join(b.bridgeHooks, b.bridgeUp)), filtersVLANs(br), memberReasons(port), b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
 	if !br.Up {
 		why = append(why, because(reason.LinkDown, "%s", br.Name))
 	}
@@ -140,8 +129,8 @@ func (b *builder) host(br, port *model.Link) Input {
 
 // ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
 func (b *builder) ontoBridge(br *model.Link) []Why {
-	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.bridgeEnds, b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
-	for _, w := range b.bridgeReasons(br, b.bridgeHooks) {
+	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
+	for _, w := range b.bridgeReasons(br, b.bridgeDown) {
 		if w.Reason != reason.BridgeUnreadable {
 			why = append(why, w)
 		}
@@ -156,7 +145,7 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 		why = join(why, b.state(vrf))
 	}
 	for i := range b.net.Links {
-		if l := &b.net.Links[i]; l.Master == br.Index {
+		if l := b.net.Links[i]; l.Master == br.Index {
 			why = join(why, b.netdevHooks(l, "egress"), b.tcEgressHooks(l))
 		}
 	}
@@ -165,7 +154,7 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 
 // pastBridge gives the reasons against going around a bridge's own transmit function: what is sent by it would be seen there.
 func (b *builder) pastBridge(br *model.Link) []Why {
-	why := b.xdpEgressHooks(br)
+	why := join(b.bridgePlain, b.xdpEgressHooks(br))
 	if vrf := b.vrf(br); vrf != nil {
 		why = join(why, b.xdpEgressHooks(vrf))
 	}
@@ -174,42 +163,30 @@ func (b *builder) pastBridge(br *model.Link) []Why {
 
 // routed says whether routes can be expected to lead to a bridge: it has an address that is not of its link alone. Those of others go through it as well.
 func (b *builder) routed(br *model.Link) bool {
-	return slices.ContainsFunc(b.net.Addrs, func(a model.Addr) bool { return a.Index == br.Index && !a.Prefix.Addr().IsLinkLocalUnicast() })
+	return b.reached[br.Index]
 }
 
 // across says which hooks the ports of bridges need for frames between them, by the same rules as for others: XDP towards ports that XDP frames can
-// leave by, tc where some port can only be reached from there. It must be asked before anything is settled.
-func (b *builder) across() map[Attachment]bool {
-	g, out := b.graph, map[Attachment]bool{}
-	willing := map[int]bool{} // ports where frames could be taken at XDP
-	for i := range g.Ports {
-		p := &g.Ports[i]
-		if p.Bridge != nil && len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
-			p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}
-		}
-		willing[p.Index] = p.Bridge != nil && len(p.Bridge.unseen()) == 0 && len(p.XDP) == 0
-	}
+// leave by, tc where some port can only be reached from there.
+func (b *builder) across(out []choice) {
 	all := map[int]exits{} // by bridge
-	for i := range g.Egress {
-		e := &g.Egress[i]
-		if e.Bridge != nil {
-			all[e.Bridge.Index] = all[e.Bridge.Index].plus(b.exit(e, willing), 1)
+	for i := range b.briefs {
+		if d := &b.briefs[i]; d.leaves != 0 {
+			all[d.leaves] = all[d.leaves].plus(d.exit, 1)
 		}
 	}
-	for i := range g.Ports {
-		p := &g.Ports[i]
-		if p.Bridge == nil || len(p.Bridge.unseen()) > 0 {
+	for i := range b.briefs {
+		d := &b.briefs[i]
+		if d.bridge == 0 {
 			continue
 		}
-		others, own := all[p.Bridge.Index], b.egress(p.Index)
-		if own != nil && own.Bridge != nil && own.Bridge.Index == p.Bridge.Index {
-			others = others.plus(b.exit(own, willing), -1)
+		others := all[d.bridge]
+		if d.leaves == d.bridge {
+			others = others.plus(d.exit, -1)
 		}
-		xdp := willing[p.Index] && (others.byXDP > 0 || own != nil && b.late(own) && others.willing > 0)
-		out[Attachment{p.Index, XDP}] = xdp
-		out[Attachment{p.Index, TC}] = len(p.TC) == 0 && (others.onlyTC > 0 || others.byTC > 0 && !xdp)
+		out[i].acrossXDP = d.willing && (others.byXDP > 0 || d.late && others.willing > 0)
+		out[i].acrossTC = d.openTC && (others.onlyTC > 0 || others.byTC > 0 && !out[i].acrossXDP)
 	}
-	return out
 }
 
 // exits counts the ports of a bridge by how frames can leave there: those that XDP reaches, that tc reaches, that only tc reaches, and those where frames could be
@@ -220,46 +197,24 @@ func (w exits) plus(o exits, n int) exits {
 	return exits{w.byXDP + n*o.byXDP, w.byTC + n*o.byTC, w.onlyTC + n*o.onlyTC, w.willing + n*o.willing}
 }
 
-// exit is one port.
-func (b *builder) exit(e *Egress, willing map[int]bool) exits {
+// exitOf is one port.
+func exitOf(xdp, tc, willing bool) exits {
 	count := map[bool]int{true: 1}
-	xdp, tc := len(e.Bridge.XDP) == 0 && (!b.late(e) || willing[e.Index]), len(e.Bridge.TC) == 0
-	return exits{byXDP: count[xdp], byTC: count[tc], onlyTC: count[tc && !xdp], willing: count[willing[e.Index]]}
+	return exits{byXDP: count[xdp], byTC: count[tc], onlyTC: count[tc && !xdp], willing: count[willing]}
 }
 
-// late says whether frames of a bridge can leave by a port only once a program is loaded on it.
-func (b *builder) late(e *Egress) bool {
-	return e.Bridge != nil && len(e.Bridge.XDP) == 0 && b.transmits(b.net.Link(e.Index)) == onLoad
-}
-
-// joinBridges attaches to the ports of bridges at a hook what frames between them need, where nothing else wanted it.
-func (b *builder) joinBridges(hook Hook, across map[Attachment]bool) {
-	for i := range b.graph.Ports {
-		p := &b.graph.Ports[i]
-		why := &p.XDP
-		if hook == TC {
-			why = &p.TC
-		}
-		switch {
-		case p.Bridge == nil || p.Has(hook):
-		case across[Attachment{p.Index, hook}]:
-			p.Hooks, *why = append(p.Hooks, hook), nil
-		case len(*why) == 0 && len(p.Bridge.unseen()) == 0:
-			*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
-		}
+// joinBridge attaches to a port of a bridge at a hook what frames between its ports need, where nothing else wanted it.
+func joinBridge(p *Port, hook Hook, across bool) {
+	why := &p.XDP
+	if hook == TC {
+		why = &p.TC
 	}
-}
-
-// closeLatePorts takes the ports that do not transmit yet from those that XDP enters.
-func (b *builder) closeLatePorts() {
-	for i := range b.graph.Egress {
-		if e := &b.graph.Egress[i]; b.late(e) {
-			when := "only with a program loaded on it"
-			if p := b.port(e.Index); p != nil && p.Has(XDP) {
-				when = "once a program is loaded on it"
-			}
-			e.Bridge.XDP = tidy(append(e.Bridge.XDP, because(reason.LinkXDPUnsupported, "%s sends XDP frames %s", driverName(b.net.Link(e.Index)), when)))
-		}
+	switch {
+	case p.Bridge == nil || p.Has(hook):
+	case across:
+		p.Hooks, *why = append(p.Hooks, hook), nil
+	case len(*why) == 0 && len(p.Bridge.unseen()) == 0:
+		*why = []Why{because(reason.NothingToWin, "no other port of %s is to be entered from %s", p.Bridge.Name, hook)}
 	}
 }
 

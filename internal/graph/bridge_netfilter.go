@@ -102,6 +102,29 @@ func (b *builder) framed(br *model.Link, family model.Family, c *Call) {
 	}
 }
 
+// bridgeChain sorts a hook of family bridge, in a chain or not, by the frames that meet it: between ports prerouting, forward and postrouting, from a port to this host
+// prerouting and input, and from this host output and postrouting (br_pass_frame_up(), __br_forward()). One that is not known could be met by all.
+func (b *builder) bridgeChain(h model.NFHook) {
+	why := because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h))
+	switch h.Hook {
+	case "output":
+	case "input":
+		b.bridgeUp = append(b.bridgeUp, why)
+	default:
+		b.bridgeHooks = append(b.bridgeHooks, why)
+		if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
+			b.bridgeUnread = append(b.bridgeUnread, why)
+		}
+	}
+	switch {
+	case h.Hook == "prerouting" || h.Hook == "input" || h.Hook == "forward":
+	case filtered(b.net.Filter, h) && rules.OfFrames(b.net.Filter, h.Table):
+		b.bridgePlain = append(b.bridgePlain, why)
+	default:
+		b.bridgeDown = append(b.bridgeDown, why)
+	}
+}
+
 // frameFilter is what chains of family bridge do to frames of a family between the ports of bridges; nil where they do nothing, or where there are some that the data
 // path cannot ask.
 func (b *builder) frameFilter(family model.Family) *Filter {
@@ -156,6 +179,8 @@ func (f *Filter) unasked(by string) (why []Why) {
 func unbridged(e *rules.Entry) string {
 	for _, field := range e.Asks() {
 		switch field {
+		case ruleset.RouteBack, ruleset.RouteBackBy:
+			return fmt.Sprintf("%s: the route to the sender, of which images know no bridged packet's", e.By)
 		case ruleset.SrcAddrType, ruleset.DstAddrType:
 			return fmt.Sprintf("%s: the type of an address, of which images know no bridged packet's", e.By)
 		case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:

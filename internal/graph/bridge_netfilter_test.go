@@ -10,6 +10,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
 )
 
 // Where br_netfilter shows bridged packets to rules and connection tracking, the data path asks those itself, at tc, unless they mean something else to bridged packets.
@@ -143,5 +144,32 @@ func TestChainsOfFamilyBridge(t *testing.T) {
 				t.Error("what is addressed to the bridge is fast beside chains that it meets in part")
 			}
 		})
+	}
+}
+
+// Sets of ipset that ask for the way in, or lists that may, mean something else to bridged packets at postrouting, where those have none.
+func TestSetsByInterfaceBehindBridges(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		key  []ruleset.Field
+		src  []bool
+		hook ruleset.Hook
+		why  bool
+	}{
+		{"hash:net,iface", []ruleset.Field{ruleset.IP4Src, ruleset.IIFName}, []bool{true, true}, ruleset.Postrouting, true},
+		{"hash:net,iface", []ruleset.Field{ruleset.IP4Src, ruleset.IIFName}, []bool{true, true}, ruleset.Forward, false},
+		{"hash:net,iface", []ruleset.Field{ruleset.IP4Src, ruleset.OIFName}, []bool{true, false}, ruleset.Postrouting, false},
+		{"list:set", nil, []bool{true, true}, ruleset.Postrouting, true},
+		{"list:set", nil, []bool{true}, ruleset.Postrouting, false},
+	} {
+		rs := &ruleset.Ruleset{Sets: []ruleset.Set{{Dialect: ruleset.IPSet, Type: c.kind, Name: "s", Live: true, Index: 1}}, Tables: []ruleset.Table{{Dialect: ruleset.Legacy, Family: ruleset.IP4, Name: "mangle", Chains: []ruleset.Chain{{
+			Name: "c", Base: &ruleset.Base{Hook: c.hook, Policy: ruleset.Accept}, Rules: []ruleset.Rule{{Steps: []ruleset.Step{ruleset.Lookup{Key: c.key, Src: c.src}, ruleset.Verdict{Code: ruleset.Drop}}}}}}}}}
+		why := ""
+		for _, e := range rules.Flatten(rs, rules.Class{Family: ruleset.IP4, LiveSets: true}).Lists[0] {
+			why += unbridged(&e)
+		}
+		if (why != "") != c.why {
+			t.Errorf("%s by %v at %v: %q", c.kind, c.src, c.hook, why)
+		}
 	}
 }

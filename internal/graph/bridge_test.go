@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
@@ -140,6 +141,12 @@ var bridgeDecisions = []decision{
 	{"a route to a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0"),
 		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
 	{"a route to a bridge with chains", reason.NetfilterBridge, outTC("br0"), []change{bridged01, nf(nfChain(model.BridgeFamily, "output", 1))}, []change{bridged01}},
+	{"a route to a bridge with a chain that asks for more than the frame", reason.NetfilterBridge, outTC("br0"), []change{bridged01, chainOf(ruleset.Bridge, ruleset.Postrouting, ruleset.Accept, mark)},
+		[]change{bridged01, chainOf(ruleset.Bridge, ruleset.Postrouting, ruleset.Drop, drop, accept)}},
+	{"and another one in its table", reason.NetfilterBridge, outTC("br0"), []change{bridged01, chainOf(ruleset.Bridge, ruleset.Output, ruleset.Accept, toSSH, limits)}, []change{bridged01, chainOf(ruleset.Bridge, ruleset.Output, ruleset.Accept, toSSH)}},
+	{"a hook of the family that is no chain", reason.NetfilterBridge, outTC("br0"), []change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "postrouting", Kind: model.NFOther})},
+		[]change{bridged01, nf(model.NFHook{Family: model.BridgeFamily, Hook: "forward", Kind: model.NFOther})}},
+	{"a chain for what this host sends", reason.NetfilterBridge, toBridge("eth0"), nil, []change{bridged01, nf(nfChain(model.BridgeFamily, "output", 1))}},
 	{"a route to a bridge is none that br_netfilter looks at", reason.BridgeNetfilter, outTC("br0"), nil, []change{bridged01, calls, nf(nfChain(model.IP4, "forward", 1))}},
 	{"what is addressed to the bridge was shown to prerouting", reason.BridgeNetfilter, toBridge("eth0"),
 		[]change{bridged01, calls, nf(model.NFHook{Family: model.IP4, Hook: "prerouting", Kind: model.NFTables, Table: "t", Chain: "c", Rules: 1, PolicyAccept: true, Priority: math.MinInt32})},
@@ -242,6 +249,8 @@ func TestOnto(t *testing.T) {
 		}}, false},
 		{"VLAN filtering", []change{bridged01, addressed, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })}, false},
 		{"a chain of the family", []change{bridged01, addressed, nf(nfChain(model.BridgeFamily, "output", 1))}, false},
+		{"chains of the family that others meet", []change{bridged01, addressed, nf(nfChain(model.BridgeFamily, "prerouting", 1)), nf(nfChain(model.BridgeFamily, "input", 1)), nf(nfChain(model.BridgeFamily, "forward", 1))}, true},
+		{"a chain of the family that is understood", []change{bridged01, addressed, chainOf(ruleset.Bridge, ruleset.Postrouting, ruleset.Accept, drop)}, false},
 		{"a bridge in a VRF", []change{bridged01, addressed, redBridge}, true},
 		{"the bridge is down", []change{bridged01, addressed, on("br0", func(l *model.Link) { l.Up = false })}, false},
 	} {

@@ -12,9 +12,9 @@ import (
 )
 
 // Build decides for every device of a network whether, by which hook and through which nodes its packets take the fast
-// path. It is pure: equal arguments give equal graphs.
+// path. It is pure: equal arguments give equal graphs. With a memo, what follows from links that did not change is not worked out again but the same value.
 func Build(net *model.Network, policy Policy) *Graph {
-	g := &Graph{Ports: []Port{}, Egress: []Egress{}, Special: specials(net)}
+	g := &Graph{Special: specials(net), Flows: policy.Flows, Ports: make([]*Port, 0, len(net.Links)), Egress: make([]*Egress, 0, len(net.Links))}
 	b := newBuilder(net, policy, g)
 	for _, s := range g.Special {
 		if s.Prefix.Addr().Is4() {
@@ -23,12 +23,13 @@ func Build(net *model.Network, policy Policy) *Graph {
 			g.Notable6 = true
 		}
 	}
-	b.describeEgress()
-	b.describePorts()
-	b.describeBridges()
+	now := b.describe()
 	b.chooseHooks()
-	b.fillNodes()
-	return g
+	if policy.Memo == nil {
+		return g
+	}
+	policy.Memo.last = now
+	return now.settled(g)
 }
 
 // builder holds what is looked up often while a graph is made.
@@ -37,17 +38,27 @@ type builder struct {
 	policy Policy
 	graph  *Graph
 
-	uppers   map[int][]*model.Link // devices whose IFLA_LINK is the key
-	taps     map[int][]tap         // packet sockets by ifindex, 0: on every device
+	uppers map[int][]*model.Link // devices whose IFLA_LINK is the key
+	facts
+	devices []*device // in the order of their numbers
+	briefs  []brief   // theirs
+}
+
+// facts are what follows from everything but single links.
+type facts struct {
+	taps     map[int][]tap // packet sockets by ifindex, 0: on every device
 	hooks    map[string][]model.NFHook
 	ingress  map[string]bool // devices of which the data path asks chains at ingress
 	afxdp    map[int]bool
 	address4 map[int]bool // devices with an IPv4 address
+	reached  map[int]bool // devices with an address that is not of their link alone
 
 	wide         []Why // reasons that hold for every packet: what could not be read
 	bridgeHooks  []Why // chains that bridged frames could meet
 	bridgeUnread []Why // those of them that the data path cannot ask
-	bridgeEnds   []Why // chains that frames from a bridge to this host could meet, or from it to the bridge
+	bridgeUp     []Why // chains that frames from a bridge to this host could meet beside those
+	bridgeDown   []Why // those that frames from this host to a bridge could meet
+	bridgePlain  []Why // those of the last that find in what tc sends all that they ask for
 	wide4, wide6 []Why // reasons that hold on every interface, by family
 	tracking     map[model.Family]tracking
 	rules4       ruleFacts
@@ -56,19 +67,15 @@ type builder struct {
 	ecmp4, ecmp6 bool // a multipath route exists
 	validMark    bool // somewhere the way back is looked up with the mark
 	forwards4    bool // some device forwards IPv4
-
-	targets map[int]ability // by egress ifindex: whether XDP frames can be sent to it
 }
 
 func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	b := &builder{
-		net: net, policy: policy, graph: g,
-		uppers: map[int][]*model.Link{}, taps: map[int][]tap{},
-		hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, targets: map[int]ability{},
+		net: net, policy: policy, graph: g, uppers: map[int][]*model.Link{},
+		facts: facts{taps: map[int][]tap{}, hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, reached: map[int]bool{}},
 	}
 	b.validMark = net.Sysctl.All4.SrcValidMark
-	for i := range net.Links {
-		l := &net.Links[i]
+	for _, l := range net.Links {
 		b.validMark = b.validMark || l.Conf4.SrcValidMark
 		b.forwards4 = b.forwards4 || l.Conf4.Forwarding
 		if l.Lower != 0 {
@@ -86,6 +93,9 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	for _, a := range net.Addrs {
 		if a.Prefix.Addr().Is4() {
 			b.address4[a.Index] = true
+		}
+		if !a.Prefix.Addr().IsLinkLocalUnicast() {
+			b.reached[a.Index] = true
 		}
 	}
 	for _, r := range net.Routes.Notable {

@@ -13,7 +13,7 @@ func portOf(t *testing.T, g *Graph, name string) *Port {
 	t.Helper()
 	for i := range g.Ports {
 		if g.Ports[i].Name == name {
-			return &g.Ports[i]
+			return g.Ports[i]
 		}
 	}
 	t.Fatalf("no port %s", name)
@@ -24,7 +24,7 @@ func egressOf(t *testing.T, g *Graph, name string) *Egress {
 	t.Helper()
 	for i := range g.Egress {
 		if g.Egress[i].Name == name {
-			return &g.Egress[i]
+			return g.Egress[i]
 		}
 	}
 	t.Fatalf("no egress %s", name)

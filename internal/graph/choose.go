@@ -3,35 +3,54 @@
 package graph
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
+// choice is what devices are to each other: all that becomes of one by others, but for those that it stands on or belongs to.
+type choice struct {
+	acrossXDP, acrossTC bool // frames between the ports of its bridge need the hook
+	routed              bool // XDP wins for what is routed
+	xdp                 bool // there is a program at XDP
+	served              int  // the port whose XDP program can forward what the interface receives; 0: none
+	tc                  bool // from tc another interface can be entered, where XDP serves this one another that XDP cannot enter
+	loaded              bool // there is a program for what is routed on the port by which the egress leaves
+	push                int  // the most tags that an interface has that this port's XDP program enters
+}
+
 // chooseHooks settles where programs are attached: XDP where frames come from a wire and can go out as XDP frames, tc where
 // some interface can only be reached from there, nothing where nothing is won.
 func (b *builder) chooseHooks() {
-	g := b.graph
-	across := b.across()
-	b.chooseXDP()
-	b.joinBridges(XDP, across)
-	b.closeLatePorts()
-	var byTC, onlyTC []int // interfaces that tc can enter, and those of them that XDP cannot
-	for _, e := range g.Egress {
-		if len(e.TC) == 0 {
-			byTC = append(byTC, e.Index)
-			if len(e.XDP) > 0 {
-				onlyTC = append(onlyTC, e.Index)
+	choices := b.choices()
+	for i, d := range b.devices {
+		if d.final != nil {
+			if d.apart && d.choice == choices[i] {
+				continue
+			}
+			if !d.apart {
+				was := *d
+				d.was = &was
+			}
+			d.final, d.out = nil, nil
+		}
+		d.choice = choices[i]
+		if d.egress != nil {
+			d.out = b.settleEgress(d)
+			if d.was != nil && reflect.DeepEqual(d.was.out, d.out) {
+				d.out = d.was.out
 			}
 		}
 	}
-	for i := range g.Ports {
-		b.chooseTC(&g.Ports[i], byTC, onlyTC)
-	}
-	b.joinBridges(TC, across)
-	for i := range g.Ports {
-		b.explain(&g.Ports[i])
+	for _, d := range b.devices {
+		b.settle(d)
+		d.was = nil
+		b.graph.Ports = append(b.graph.Ports, d.final)
+		if d.out != nil {
+			b.graph.Egress = append(b.graph.Egress, d.out)
+		}
 	}
 }
 
@@ -57,109 +76,174 @@ func elsewhere(inputs, outputs []int) bool {
 	return false
 }
 
+// choices settles everything between devices. It looks at each a few times and makes nothing: there may be a thousand, of which one changed.
+func (b *builder) choices() []choice {
+	out := make([]choice, len(b.briefs))
+	b.across(out)
+	b.chooseXDP(out)
+	var byTC, onlyTC []int // interfaces that tc can enter, and those of them that XDP cannot
+	push := 0
+	for i := range b.briefs {
+		d := &b.briefs[i]
+		byXDP := d.byXDP && d.ability != onLoad
+		if byXDP {
+			push = max(push, d.tags)
+		}
+		if d.byTC {
+			byTC = append(byTC, d.index)
+			if !byXDP {
+				onlyTC = append(onlyTC, d.index)
+			}
+		}
+	}
+	for i := range b.briefs {
+		c := &out[i]
+		if c.xdp {
+			c.push = push
+		}
+		if !b.briefs[i].inputs {
+			continue
+		}
+		reachable := byTC
+		if c.served = b.served(i, out); c.served != 0 {
+			reachable = onlyTC
+		}
+		c.tc = elsewhere(b.briefs[i].first, reachable)
+	}
+	return out
+}
+
 // chooseXDP attaches XDP where it wins. A card that transmits only with a program of its own becomes a target with ours, so
 // it is attached to for another port's sake too; until the program is there, it is not entered.
-func (b *builder) chooseXDP() {
-	candidates := map[int][]int{} // port → logical interfaces whose packets could be fast
-	for _, p := range b.graph.Ports {
-		if p.Kind == kindVLAN || len(p.XDP) > 0 {
-			continue
-		}
-		if in := willing(p.Inputs); len(in) > 0 {
-			candidates[p.Index] = in
-		}
-	}
+func (b *builder) chooseXDP(out []choice) {
+	candidates := 0
 	var targets []int        // interfaces that can be entered, now or once their port is attached to
 	loaded := map[int]bool{} // ports that become targets by being attached to
-	for _, e := range b.graph.Egress {
-		_, attached := candidates[e.Port]
-		switch ability := b.targets[e.Index]; {
-		case len(e.XDP) > 0:
-		case ability == onLoad && attached:
-			loaded[e.Port] = true
-			targets = append(targets, e.Index)
-		case ability == can:
-			targets = append(targets, e.Index)
+	for i := range b.briefs {
+		d := &b.briefs[i]
+		if d.candidate {
+			candidates++
 		}
-	}
-	for i := range b.graph.Ports {
-		p := &b.graph.Ports[i]
-		in, ok := candidates[p.Index]
-		switch {
-		case !ok:
-		case elsewhere(in, targets), loaded[p.Index] && len(candidates) > 1:
-			p.Hooks = append(p.Hooks, XDP)
-		default:
-			p.XDP = []Why{because(reason.NothingToWin, "no other interface can be entered from XDP")}
-		}
-	}
-	b.closeUntilLoaded()
-}
-
-// closeUntilLoaded takes the cards that do not transmit yet from the interfaces that XDP enters.
-func (b *builder) closeUntilLoaded() {
-	for i := range b.graph.Egress {
-		e := &b.graph.Egress[i]
-		if b.targets[e.Index] != onLoad {
+		if !d.byXDP {
 			continue
 		}
-		when := "only with a program loaded on it"
-		if p := b.port(e.Port); p != nil && p.Has(XDP) {
-			when = "once a program is loaded on it"
+		switch d.ability {
+		case can:
+			targets = append(targets, d.index)
+		case onLoad:
+			if at, ok := b.position(d.by); ok && b.briefs[at].candidate {
+				loaded[d.by] = true
+				targets = append(targets, d.index)
+			}
 		}
-		e.XDP = tidy(append(e.XDP, because(reason.LinkXDPUnsupported, "%s sends XDP frames %s", driverName(b.net.Link(e.Port)), when)))
+	}
+	for i := range b.briefs {
+		d := &b.briefs[i]
+		out[i].routed = d.candidate && (elsewhere(d.fast, targets) || loaded[d.index] && candidates > 1)
+		out[i].xdp = out[i].routed || out[i].acrossXDP
+	}
+	for i := range b.briefs {
+		if d := &b.briefs[i]; d.way && d.ability == onLoad {
+			at, ok := b.position(d.by)
+			out[i].loaded = ok && out[at].routed
+		}
 	}
 }
 
-func (b *builder) port(index int) *Port {
-	i, ok := slices.BinarySearchFunc(b.graph.Ports, index, func(p Port, want int) int { return p.Index - want })
-	if !ok {
-		return nil
+// settleEgress gives the way out, without XDP where the card does not transmit yet.
+func (b *builder) settleEgress(d *device) *Egress {
+	if d.ability != onLoad && !d.late {
+		return d.egress
 	}
-	return &b.graph.Ports[i]
+	e := *d.egress
+	not := func(l *model.Link, loaded bool) Why {
+		when := "only with a program loaded on it"
+		if loaded {
+			when = "once a program is loaded on it"
+		}
+		return because(reason.LinkXDPUnsupported, "%s sends XDP frames %s", driverName(l), when)
+	}
+	if d.ability == onLoad {
+		e.XDP = tidy(append(slices.Clip(e.XDP), not(b.net.Link(e.Port), d.choice.loaded)))
+	}
+	if d.late {
+		way := *e.Bridge
+		way.XDP = tidy(append(slices.Clip(way.XDP), not(d.link, d.choice.xdp)))
+		e.Bridge = &way
+	}
+	return &e
 }
 
 // served says by which port's XDP program a logical interface's packets can be forwarded; 0 when by none.
-func (b *builder) served(l *model.Link) int {
-	chain, _ := b.lowers(l)
-	root := b.port(chain[len(chain)-1].Index)
-	if root == nil || !root.Has(XDP) {
+func (b *builder) served(i int, choices []choice) int {
+	at, ok := i, true
+	if b.briefs[i].vlan {
+		at, ok = b.position(b.root(b.devices[i].link).Index)
+	}
+	if !ok || !choices[at].xdp {
 		return 0
 	}
-	for _, in := range root.Inputs {
-		if (in.Index == l.Index || root.Index == l.Index && root.Bridge != nil) && (len(in.IP4.Why) == 0 || len(in.IP6.Why) == 0) {
+	d, root := b.devices[i], &b.devices[at].port
+	for i := range root.Inputs {
+		in := &root.Inputs[i]
+		if (in.Index == d.link.Index || root.Index == d.link.Index && root.Bridge != nil) && (len(in.IP4.Why) == 0 || len(in.IP6.Why) == 0) {
 			return root.Index
 		}
 	}
 	return 0
 }
 
+// settle makes what becomes of a device, after what it stands on and belongs to.
+func (b *builder) settle(d *device) {
+	if d.final != nil || d.settling {
+		return
+	}
+	d.settling = true
+	defer func() { d.settling = false }()
+	p := d.port
+	p.Inputs = slices.Clone(p.Inputs)
+	if p.Bridge != nil {
+		member := *p.Bridge
+		p.Bridge = &member
+	}
+	if d.candidate {
+		if d.choice.routed {
+			p.Hooks = append(p.Hooks, XDP)
+		} else {
+			p.XDP = []Why{because(reason.NothingToWin, "no other interface can be entered from XDP")}
+		}
+	}
+	joinBridge(&p, XDP, d.choice.acrossXDP)
+	chooseTC(&p, d)
+	joinBridge(&p, TC, d.choice.acrossTC)
+	b.explain(&p, d)
+	b.fillNodes(&p, d.choice.push)
+	d.final = &p
+	if d.was != nil && reflect.DeepEqual(d.was.final, d.final) {
+		d.final = d.was.final
+	}
+}
+
 // chooseTC attaches tc where some interface can be reached by it that XDP does not reach for the same packets.
-func (b *builder) chooseTC(p *Port, byTC, onlyTC []int) {
-	l := b.net.Link(p.Index)
+func chooseTC(p *Port, d *device) {
 	if len(p.Inputs) == 0 {
 		return
 	}
-	served := b.served(l)
-	if l.Kind == kindVLAN {
-		p.Via = served
+	c := &d.choice
+	if p.Kind == kindVLAN {
+		p.Via = c.served
 	}
 	if len(p.TC) > 0 {
 		return
 	}
-	in := willing(p.Inputs[:1])
-	if len(in) == 0 {
+	if len(d.first) == 0 {
 		p.TC = slowPaths(p.Inputs[:1])
 		return
 	}
-	reachable := byTC
-	if served != 0 {
-		reachable = onlyTC
-	}
 	switch {
-	case elsewhere(in, reachable):
+	case c.tc:
 		p.Hooks = append(p.Hooks, TC)
-	case served != 0:
+	case c.served != 0:
 		p.TC = []Why{because(reason.NothingToWin, "XDP reaches every interface that tc could")}
 	default:
 		p.TC = []Why{because(reason.NothingToWin, "no other interface can be entered from tc")}
@@ -176,20 +260,19 @@ func slowPaths(inputs []Input) []Why {
 }
 
 // explain completes a port's reasons: those of each hook, and for a port without a hook what keeps it out altogether.
-func (b *builder) explain(p *Port) {
-	l := b.net.Link(p.Index)
+func (b *builder) explain(p *Port, d *device) {
+	l := d.link
 	if l.Master != 0 && l.MasterKind == kindBond {
-		if bond := b.port(l.Master); bond != nil && len(bond.Hooks) > 0 {
-			p.Via = bond.Index
+		if bond := b.settled(l.Master); bond != nil && len(bond.final.Hooks) > 0 {
+			p.Via = l.Master
 		}
 	}
 	switch {
 	case p.Has(XDP):
 	case p.Kind == kindVLAN && p.Via == 0:
-		chain, _ := b.lowers(l)
-		if root := b.port(chain[len(chain)-1].Index); root != nil && root != p {
-			p.XDP = join(p.XDP, root.XDP)
-			for _, in := range root.Inputs {
+		if root := b.settled(b.root(l).Index); root != nil {
+			p.XDP = join(p.XDP, root.final.XDP)
+			for _, in := range root.port.Inputs {
 				if in.Index == p.Index {
 					p.XDP = join(p.XDP, slowPaths([]Input{in}))
 				}
@@ -214,4 +297,14 @@ func (b *builder) explain(p *Port) {
 	if len(p.Why) == 0 {
 		p.Why = all
 	}
+}
+
+// settled is another device with what became of it; nil if there is none.
+func (b *builder) settled(index int) *device {
+	d := b.device(index)
+	if d == nil || d.settling {
+		return nil
+	}
+	b.settle(d)
+	return d
 }

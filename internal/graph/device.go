@@ -146,6 +146,18 @@ func (b *builder) lowers(l *model.Link) (chain []*model.Link, tags []model.VLAN)
 	return chain, tags
 }
 
+// root is the device at the end of lowers.
+func (b *builder) root(l *model.Link) *model.Link {
+	for depth := 1; depth < 8 && l.Kind == kindVLAN && l.VLAN != nil && l.Lower != 0; depth++ {
+		lower := b.net.Link(l.Lower)
+		if lower == nil {
+			break
+		}
+		l = lower
+	}
+	return l
+}
+
 // bondSlaves gives the slaves of a bond, ascending.
 func (b *builder) bondSlaves(bond *model.Link) []*model.Link {
 	var out []*model.Link

@@ -11,11 +11,11 @@
 // list of understood ones is a reason.
 //
 // Files: build (order), device (kind, stack), hooks (what is hooked into a device), ability (XDP in and out), family, rules and
-// netfilter (per family), egress and ports (description), choose (hooks), nodes and special (the fast path).
+// netfilter (per family), egress and ports (description), carry (what stays from the last graph), choose (hooks), nodes and special (the fast path).
 //
-// A Memo keeps what was made of rules. It may leave large rule sets to a Compilation, which the caller runs wherever it likes; until the Memo has its
+// A Memo keeps what was made of rules and of devices: what rests on nothing that changed is the same value in the next graph (carry). It may leave large rule sets to a Compilation, which the caller runs wherever it likes; until the Memo has its
 // result, the graph leaves their packets to Linux.
 //
 // Invariant: pure and deterministic; equal models give equal graphs, but for what a Memo does not have yet. An edge with no reason is fast, an edge with a reason
-// is never fast.
+// is never fast. A graph is never changed after it was handed on.
 package graph

@@ -12,36 +12,33 @@ const (
 	tagLen  = 4 // bytes of one
 )
 
-// describeEgress lists every device that a route can lead to, with the reasons against entering it from each hook. Whether
-// a card already transmits XDP frames is settled by chooseHooks.
-func (b *builder) describeEgress() {
-	for i := range b.net.Links {
-		l := &b.net.Links[i]
-		if l.Type == arphrdLoopback {
-			continue
-		}
-		chain, tags := b.lowers(l)
-		port := chain[len(chain)-1]
-		e := Egress{Index: l.Index, Name: l.Name, Kind: l.Kind, Port: port.Index, VLANs: tags, MTU: l.MTU}
-		if len(tags) > 1 { // of a frame longer than the port's MTU, the kernel redirects one tag (xdp_ok_fwd_dev()); a socket buffer may have both
-			e.XDPMax = port.MTU - (len(tags)-1)*tagLen
-		}
-		e.Frags = port.XDPFeatures != nil && *port.XDPFeatures&xdpNDOXmitSG != 0
-		e.Tunnel = port.Kind == kindVXLAN
-		both := b.egressBoth(l, chain)
-		if e.XDP, e.TC = tidy(both), tidy(both); portKinds[l.Kind] && l.Type == arphrdEther {
-			e.XDP = tidy(join(both, b.egressXDP(l, chain, tags)))
-			e.TC = tidy(join(both, b.egressTC(l, chain)))
-			if b.targets[l.Index] = b.transmits(port); b.targets[l.Index] == cannot {
-				e.XDP = tidy(append(e.XDP, cannotTransmit(port)))
-			}
-		}
-		if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
-			e.TC = tidy(b.ontoBridge(l))
-			e.Onto = len(e.TC) == 0 && b.policy.Kernel.Bridge && b.routed(l) && len(b.pastBridge(l)) == 0
-		}
-		b.graph.Egress = append(b.graph.Egress, e)
+// describeEgress gives a device as a way out that a route can lead to, with the reasons against entering it from each hook; nil where none does. Whether
+// a card already transmits XDP frames is settled by chooseHooks, for which it says whether frames can be sent to it.
+func (b *builder) describeEgress(l *model.Link) (*Egress, ability) {
+	if l.Type == arphrdLoopback {
+		return nil, cannot
 	}
+	chain, tags := b.lowers(l)
+	port, able := chain[len(chain)-1], cannot
+	e := &Egress{Index: l.Index, Name: l.Name, Kind: l.Kind, Port: port.Index, VLANs: tags, MTU: l.MTU}
+	if len(tags) > 1 { // of a frame longer than the port's MTU, the kernel redirects one tag (xdp_ok_fwd_dev()); a socket buffer may have both
+		e.XDPMax = port.MTU - (len(tags)-1)*tagLen
+	}
+	e.Frags = port.XDPFeatures != nil && *port.XDPFeatures&xdpNDOXmitSG != 0
+	e.Tunnel = port.Kind == kindVXLAN
+	both := b.egressBoth(l, chain)
+	if e.XDP, e.TC = tidy(both), tidy(both); portKinds[l.Kind] && l.Type == arphrdEther {
+		e.XDP = tidy(join(both, b.egressXDP(l, chain, tags)))
+		e.TC = tidy(join(both, b.egressTC(l, chain)))
+		if able = b.transmits(port); able == cannot {
+			e.XDP = tidy(append(e.XDP, cannotTransmit(port)))
+		}
+	}
+	if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
+		e.TC = tidy(b.ontoBridge(l))
+		e.Onto = len(e.TC) == 0 && b.policy.Kernel.Bridge && b.routed(l) && len(b.pastBridge(l)) == 0
+	}
+	return e, able
 }
 
 // egressBoth gives the reasons that hold for both hooks.

@@ -30,7 +30,7 @@ func (b *builder) namespaceReasons() {
 		both = append(both, Why{reason.XFRM, detail})
 	}
 	if n.Sockets.Transparent {
-		both = append(both, because(reason.TransparentSocket, "a socket with IP_TRANSPARENT exists"))
+		both = append(both, because(reason.TransparentSocket, "a connected socket with IP_TRANSPARENT exists"))
 	}
 	ip4, ip6 := b.netfilterReasons()
 	for _, u := range n.Sysctl.Changed {

@@ -205,7 +205,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, localFirst: policy.localFirst && !b.net.Routes.TOS4,
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, localFirst: policy.localFirst && !b.net.Routes.TOS4, routeBack: b.routeBack(family, policy) && b.policy.Memo.asksBack(b.net.Filter),
 		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
@@ -230,6 +230,44 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 		why = append(why, because(reason.RuleUnknown, "%s: netfilter rules set a mark that routing asks for", family))
 	}
 	return f, why
+}
+
+// routeBack says whether the lookup for programs finds the same route to a sender as rules do that ask for it (ip6_route_lookup()). Both take the tables in
+// the same order only as long as there are the kernel's own rules and no VRF, whatever the mark; but of several routes of a prefix they choose by other things: the
+// lookup of rules takes the first that is not dead, or the hash of the packet's own addresses. It also takes those of devices without a carrier where forwarding is told
+// to ignore them.
+func (b *builder) routeBack(family model.Family, policy ruleFacts) bool {
+	other := slices.ContainsFunc(b.net.Links, func(l *model.Link) bool { return l.Kind == kindVRF || l.Conf6.IgnoreLinkdown })
+	return family == model.IP6 && !policy.custom && !b.net.Routes.Shared6 && !other && !b.net.Sysctl.All6.IgnoreLinkdown
+}
+
+// asksBack says whether some rule asks for the route to the sender: whether it can be told matters to no others. What is asked in a way that is not seen here is Linux's.
+func asksBack(rs *ruleset.Ruleset) bool {
+	back := func(f ruleset.Field) bool { return f == ruleset.RouteBack || f == ruleset.RouteBackBy }
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { t, is := s.(ruleset.Test); return is && back(t.Field) }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// asksBack is that of the last rule set, if it is this one.
+func (m *Memo) asksBack(rs *ruleset.Ruleset) bool {
+	if rs == nil {
+		return false
+	}
+	if m == nil {
+		return asksBack(rs)
+	}
+	if m.backOf != rs {
+		m.backOf, m.back = rs, asksBack(rs)
+	}
+	return m.back
 }
 
 // marksSet says whether rules set marks, which frames at XDP do not carry.

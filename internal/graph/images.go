@@ -14,14 +14,17 @@ import (
 	"github.com/shuntnet/shunt/internal/rules/image"
 )
 
-// maxImages is how many bytes all images of one family may take; the data path has room for both families, and for their successors.
-const maxImages = 24 << 20
+// maxImages is how many bytes all images of one family may take: 10,000 ClassBench-like rules of any kind take 22 to 26 million. The data path has room (128 MiB) for those of
+// both families, for what is asked before them, and for the successors of all. It takes the power of two that suffices, which is 64 MiB for one family of that size.
+const maxImages = 30 << 20
 
 // Memo keeps what was worked out of a rule set, since that of thousands of rules takes longer than all else, and since equal images must
-// stay the same value in the data path. It belongs to one caller of Build.
+// stay the same value in the data path; and the last graph, for what in it is about links that are the same (carry.go). It belongs to one caller of Build.
 type Memo struct {
 	// Apart is the number of rules from which on a rule set is left to a Compilation; 0 for never.
 	Apart int
+
+	last *carried // all else of the last graph
 
 	of       *ruleset.Ruleset
 	devices  []rules.Device
@@ -34,6 +37,9 @@ type Memo struct {
 	changed  int                   // the most rules that one of them lacks
 	before   map[filterKey]*Filter // the last that were compiled of other rule sets
 	places   []ruleset.CounterPlace
+
+	backOf *ruleset.Ruleset
+	back   bool // its rules ask for the route to the sender
 }
 
 // filterKey says for which packets a filter is: where connections are tracked, only those of established ones come to rules.
@@ -42,6 +48,7 @@ type filterKey struct {
 	established bool
 	sets        bool   // the data path can ask ipsets
 	localFirst  bool   // routing asks for the router's own addresses before all else, and for no TOS
+	routeBack   bool   // the route to a sender can be told
 	bridged     bool   // frames between ports of bridges, which chains of family bridge meet
 	ingress     string // devices whose chains at ingress belong to it, by their names, which have no blanks
 }
@@ -102,7 +109,7 @@ func (m *Memo) begin(net *model.Network, compile bool) {
 			before[key] = f
 		}
 	}
-	*m = Memo{Apart: m.Apart, of: net.Filter, devices: devices, compiled: compile, kept: alike, filters: map[filterKey]*Filter{}, before: before}
+	*m = Memo{Apart: m.Apart, last: m.last, of: net.Filter, devices: devices, compiled: compile, kept: alike, filters: map[filterKey]*Filter{}, before: before}
 }
 
 // compiled is a filter with its images.
@@ -166,7 +173,7 @@ func samePlace(a, b ruleset.CounterPlace) bool {
 // devicesOf are all devices as rules know them.
 func devicesOf(net *model.Network) (out []rules.Device) {
 	for i := range net.Links {
-		l := &net.Links[i]
+		l := net.Links[i]
 		out = append(out, rules.Device{Name: l.Name, Index: l.Index, Group: l.Group, Type: l.Type})
 	}
 	return out

@@ -20,7 +20,7 @@ func router(changes ...change) (*model.Network, Policy) {
 	on4 := model.Conf4{Present: true, Forwarding: true, SendRedirects: true}
 	on6 := model.Conf6{Present: true, Forwarding: true}
 	n := &model.Network{
-		Links: []model.Link{{Index: 1, Name: "lo", Type: arphrdLoopback, MTU: 65536, Up: true, Running: true, Conf4: on4, Conf6: on6}},
+		Links: []*model.Link{{Index: 1, Name: "lo", Type: arphrdLoopback, MTU: 65536, Up: true, Running: true, Conf4: on4, Conf6: on6}},
 		Sysctl: model.Sysctl{
 			All4: on4, All6: on6, UpdatePriority: true, EarlyDemux: true,
 		},
@@ -28,7 +28,7 @@ func router(changes ...change) (*model.Network, Policy) {
 	for i, name := range []string{"eth0", "eth1", "eth2"} {
 		l := card(2+i, name)
 		l.XDP = []model.Program{{ID: 7, Name: "shunt", Hook: "xdp", Own: true}}
-		n.Links = append(n.Links, l)
+		n.Links = append(n.Links, &l)
 		n.Addrs = append(n.Addrs,
 			model.Addr{Index: l.Index, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), 1}), 24)},
 			model.Addr{Index: l.Index, Prefix: netip.MustParsePrefix([]string{"2001:db8:0::1/64", "2001:db8:1::1/64", "2001:db8:2::1/64"}[i])})
@@ -69,7 +69,7 @@ func on(name string, f func(l *model.Link)) change {
 func everywhere(f func(l *model.Link)) change {
 	return func(n *model.Network, _ *Policy) {
 		for i := range n.Links[1:] {
-			f(&n.Links[1+i])
+			f(n.Links[1+i])
 		}
 	}
 }
@@ -78,12 +78,14 @@ func network(f func(n *model.Network)) change { return func(n *model.Network, _ 
 
 func policy(f func(p *Policy)) change { return func(_ *model.Network, p *Policy) { f(p) } }
 
+func pointer(l model.Link) *model.Link { return &l }
+
 // with adds a device, in place of one with the same index.
 func with(l model.Link) change {
 	return func(n *model.Network, _ *Policy) {
-		n.Links = slices.DeleteFunc(n.Links, func(o model.Link) bool { return o.Index == l.Index })
-		n.Links = append(n.Links, l)
-		slices.SortFunc(n.Links, func(a, b model.Link) int { return a.Index - b.Index })
+		n.Links = slices.DeleteFunc(n.Links, func(o *model.Link) bool { return o.Index == l.Index })
+		n.Links = append(n.Links, pointer(l))
+		slices.SortFunc(n.Links, func(a, b *model.Link) int { return a.Index - b.Index })
 	}
 }
 

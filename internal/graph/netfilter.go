@@ -41,15 +41,7 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 	known := map[model.Family][]model.NFHook{}
 	for _, h := range b.net.Netfilter {
 		if h.Family == model.BridgeFamily && !idle(h) {
-			why := because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h))
-			if h.Hook == "input" || h.Hook == "output" {
-				b.bridgeEnds = append(b.bridgeEnds, why)
-			} else {
-				b.bridgeHooks = append(b.bridgeHooks, why)
-				if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
-					b.bridgeUnread = append(b.bridgeUnread, why)
-				}
-			}
+			b.bridgeChain(h)
 		}
 		if idle(h) || b.passedByTracked(h) {
 			continue

@@ -17,44 +17,35 @@ const (
 	reverseSource = "source" // if there is a route back, it must be unicast
 )
 
-// fillNodes gives every fast path its nodes: only those that this configuration needs. Paths of ports without a program
+// fillNodes gives every fast path of a port its nodes: only those that this configuration needs. Paths of ports without a program
 // inherit the port's reasons.
-func (b *builder) fillNodes() {
-	push := 0
-	for _, e := range b.graph.Egress {
-		if len(e.XDP) == 0 {
-			push = max(push, len(e.VLANs))
-		}
+func (b *builder) fillNodes(p *Port, push int) {
+	b.bridgeNodes(p)
+	if len(p.Hooks) == 0 && p.Via != 0 {
+		p.Inputs = []Input{}
 	}
-	for i := range b.graph.Ports {
-		p := &b.graph.Ports[i]
-		b.bridgeNodes(p)
-		if len(p.Hooks) == 0 && p.Via != 0 {
-			p.Inputs = []Input{}
-		}
-		if !p.Has(XDP) && len(p.Inputs) > 1 {
-			p.Inputs = p.Inputs[:1] // at tc a VLAN device is a port of its own
-		}
-		for j := range p.Inputs {
-			in := &p.Inputs[j]
-			l := b.net.Link(in.Index)
-			for _, path := range []*Path{&in.IP4, &in.IP6} {
-				filter := b.graph.Filter4
-				if path == &in.IP6 {
-					filter = b.graph.Filter6
-				}
-				if len(path.Why) == 0 && len(p.Hooks) > 0 && filter != nil {
-					path.Except = b.slowAt(l, filter.Slow)
-				}
-				switch {
-				case len(path.Why) > 0:
-				case len(p.Hooks) == 0:
-					path.Why = p.Why
-				case path == &in.IP4:
-					path.Nodes = b.nodes4(p, in, l, push)
-				default:
-					path.Nodes = b.nodes6(p, in, push)
-				}
+	if !p.Has(XDP) && len(p.Inputs) > 1 {
+		p.Inputs = p.Inputs[:1] // at tc a VLAN device is a port of its own
+	}
+	for j := range p.Inputs {
+		in := &p.Inputs[j]
+		l := b.net.Link(in.Index)
+		for _, path := range []*Path{&in.IP4, &in.IP6} {
+			filter := b.graph.Filter4
+			if path == &in.IP6 {
+				filter = b.graph.Filter6
+			}
+			if len(path.Why) == 0 && len(p.Hooks) > 0 && filter != nil {
+				path.Except = b.slowAt(l, filter.Slow)
+			}
+			switch {
+			case len(path.Why) > 0:
+			case len(p.Hooks) == 0:
+				path.Why = p.Why
+			case path == &in.IP4:
+				path.Nodes = b.nodes4(p, in, l, push)
+			default:
+				path.Nodes = b.nodes6(p, in, push)
 			}
 		}
 	}

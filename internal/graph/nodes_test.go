@@ -34,6 +34,14 @@ func notable(r model.Route) change {
 	return network(func(n *model.Network) { n.Routes.Notable = append(n.Routes.Notable, r) })
 }
 
+func connected(locals ...string) change {
+	return network(func(n *model.Network) {
+		for _, a := range locals {
+			n.Sockets.Locals = append(n.Sockets.Locals, netip.MustParseAddr(a))
+		}
+	})
+}
+
 func withoutRule(priority uint32) change {
 	return network(func(n *model.Network) {
 		var kept []model.Rule
@@ -75,6 +83,9 @@ func TestNodesAreTheMinimumForTheConfiguration(t *testing.T) {
 		{"custom local route", []change{network(func(n *model.Network) { n.Routes.Custom4 = true })}, "eth0", "fib rp-filter(iif=egress mode=source)", "fib"},
 		{"ports in rules", []change{rule(model.Rule{Family: model.IP4, Ports: true})}, "eth0", "fib(ports=rules) rp-filter(iif=egress mode=source)", "fib"},
 		{"ports in rules of IPv6", []change{rule(model.Rule{Family: model.IP6, Ports: true})}, "eth0", "local-source fib", "fib(ports=rules)"},
+		{"sockets with addresses of ours", []change{connected("10.0.1.1", "2001:db8:2::1")}, "eth0", "local-source fib", "fib"},
+		{"a socket with an address that is lost", []change{connected("10.0.1.1", "10.0.1.9")}, "eth0", "local-source special-route fib", "fib"},
+		{"the same of IPv6", []change{connected("2001:db8:2::9")}, "eth0", "local-source fib", "special-route fib"},
 		{"realms", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Realm: true})}, "eth0", "special-route fib rp-filter(iif=egress mode=source)", "fib"},
 		{"realms outweigh accept_local", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Realm: true}), conf4("eth0", func(c *model.Conf4) { c.AcceptLocal = true })}, "eth0", "special-route fib rp-filter(iif=egress mode=source)", "fib"},
 		{"realms of IPv6", []change{notable(model.Route{Family: model.IP6, Prefix: v6, Realm: true})}, "eth0", "local-source fib", "special-route fib"},

@@ -9,36 +9,33 @@ import (
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
-// describePorts lists every device with the reasons against attaching to it by each hook, and the logical interfaces whose
+// describePort gives a device with the reasons against attaching to it by each hook, and the logical interfaces whose
 // packets it receives with theirs. Whether attaching wins anything is settled by chooseHooks.
-func (b *builder) describePorts() {
-	for i := range b.net.Links {
-		l := &b.net.Links[i]
-		p := Port{Index: l.Index, Name: l.Name, Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
-		both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l))
-		br := b.bridge(l)
-		if br == nil {
-			both = join(both, b.master(l))
-		}
-		if l.Kind == kindVRF {
-			both = append(both, because(reason.LinkKind, "%s is a vrf; its slaves are the ports", l.Name))
-		}
-		if p.XDP, p.TC = both, both; portKinds[l.Kind] && l.Type == arphrdEther {
-			p.TC = join(both, b.hookChoice(l, TC), b.attachesTC(), b.failed(l, TC))
-			if l.Kind != kindVLAN {
-				p.XDP = join(both, b.hookChoice(l, XDP), b.receives(l), b.failed(l, XDP))
-			}
-			if br == nil {
-				p.Inputs = append(p.Inputs, b.input(l, nil))
-			} else {
-				p.Inputs = append(p.Inputs, b.host(br, l))
-			}
-			if l.Kind != kindVLAN && br == nil {
-				p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)
-			}
-		}
-		b.graph.Ports = append(b.graph.Ports, p)
+func (b *builder) describePort(l *model.Link) Port {
+	p := Port{Index: l.Index, Name: l.Name, Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
+	both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l))
+	br := b.bridge(l)
+	if br == nil {
+		both = join(both, b.master(l))
 	}
+	if l.Kind == kindVRF {
+		both = append(both, because(reason.LinkKind, "%s is a vrf; its slaves are the ports", l.Name))
+	}
+	if p.XDP, p.TC = both, both; portKinds[l.Kind] && l.Type == arphrdEther {
+		p.TC = join(both, b.hookChoice(l, TC), b.attachesTC(), b.failed(l, TC))
+		if l.Kind != kindVLAN {
+			p.XDP = join(both, b.hookChoice(l, XDP), b.receives(l), b.failed(l, XDP))
+		}
+		if br == nil {
+			p.Inputs = append(p.Inputs, b.input(l, nil))
+		} else {
+			p.Inputs = append(p.Inputs, b.host(br, l))
+		}
+		if l.Kind != kindVLAN && br == nil {
+			p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)
+		}
+	}
+	return p
 }
 
 // tagged lists the VLAN interfaces over a device, those with fewer tags first under each, with the reasons gathered from the

@@ -64,7 +64,7 @@ func TestUnknownMakesNothingFaster(t *testing.T) {
 		case 0:
 			net.Unknown = u
 		case 1:
-			l := &net.Links[rapid.IntRange(1, len(net.Links)-1).Draw(t, "link")]
+			l := net.Links[rapid.IntRange(1, len(net.Links)-1).Draw(t, "link")]
 			l.Unknown = append(l.Unknown, u...)
 			for way := range ways(Build(net, pol)) {
 				var from, family, to string

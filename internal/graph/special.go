@@ -12,7 +12,7 @@ import (
 
 // specials lists the destinations that need more than the live lookup: routes with an mtu (the lookup honours
 // locked ones only, and not for packets that are still to be segmented), realms, multipath hashed otherwise than by addresses, and attributes that are not understood. Routes with an
-// encapsulation need no row, since the lookup itself refuses them.
+// encapsulation need no row, since the lookup itself refuses them. Destinations that sockets would take have one too.
 func specials(net *model.Network) []Special {
 	var rows []Special
 	for _, r := range net.Routes.Notable {
@@ -30,8 +30,28 @@ func specials(net *model.Network) []Special {
 			}
 		}
 	}
+	rows = append(rows, strays(net)...)
 	slices.SortFunc(rows, comparePrefix)
 	return cover(rows)
+}
+
+// strays are the destinations that connected sockets call their own address and that are this host's no more: Linux finds the socket before the route
+// (early demultiplexing), and does not forward what has one.
+func strays(net *model.Network) []Special {
+	if len(net.Sockets.Locals) == 0 {
+		return nil
+	}
+	own := map[netip.Addr]bool{}
+	for _, a := range net.Addrs {
+		own[a.Prefix.Addr()] = true
+	}
+	var rows []Special
+	for _, a := range net.Sockets.Locals {
+		if !own[a] {
+			rows = append(rows, Special{Prefix: netip.PrefixFrom(a, a.BitLen()), Always: reason.TransparentSocket})
+		}
+	}
+	return rows
 }
 
 const ip6MinMTU = 1280

@@ -48,7 +48,7 @@ func (g *Graph) SVG() string {
 type lane struct{ x, y float64 }
 
 // port draws a card and gives the next free line and the lanes so far.
-func (s *svg) port(g *Graph, p Port, y float64, lanes []lane) (float64, []lane) {
+func (s *svg) port(g *Graph, p *Port, y float64, lanes []lane) (float64, []lane) {
 	var body svg
 	top := y
 	title := p.Name + "   " + p.hookNames()

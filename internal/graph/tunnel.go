@@ -56,7 +56,7 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 	}
 	named := b.net.Link(tunnel.VXLAN.Lower)
 	for i := range b.net.Links {
-		l := &b.net.Links[i]
+		l := b.net.Links[i]
 		switch {
 		case named != nil && l != named, l.Type != arphrdEther, l.Kind == kindVXLAN, b.bridge(l) != nil:
 		default:

@@ -25,6 +25,7 @@ type Policy struct {
 	Include  []string // globs of interface names; empty means all
 	Exclude  []string
 	Paused   bool
+	Flows    bool // packets are sampled for the list of the heaviest flows
 	Strict   bool // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
 	PausedIf []string
 	Kernel   Kernel
@@ -76,8 +77,9 @@ func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // Graph is the whole decision for one namespace.
 type Graph struct {
-	Ports  []Port   `json:"ports"`  // by ifindex: every device of the namespace, attached or not
-	Egress []Egress `json:"egress"` // by ifindex: every device that routes can lead to
+	Ports  []*Port   `json:"ports"`           // by ifindex: every device of the namespace, attached or not
+	Egress []*Egress `json:"egress"`          // by ifindex: every device that routes can lead to
+	Flows  bool      `json:"flows,omitempty"` // packets are sampled for the list of the heaviest flows
 	// Special are the destinations for the special-route node, IPv4 first, by address and length; empty when no route needs care.
 	Special  []Special `json:"special,omitempty"`
 	Notable4 bool      `json:"notable4"` // Special has IPv4 rows
@@ -217,6 +219,6 @@ type Way struct {
 type Special struct {
 	Prefix netip.Prefix `json:"prefix"`
 	MTU    uint32       `json:"mtu,omitempty"` // longer IP packets go to Linux (reason route-mtu); 0: any length
-	// Always: every packet goes to Linux for this reason (route-realm, route-ecmp, route-unknown); reason.Fast: none does.
+	// Always: every packet goes to Linux for this reason (route-realm, route-ecmp, route-unknown, transparent-socket); reason.Fast: none does.
 	Always reason.Code `json:"always,omitempty"`
 }

@@ -4,6 +4,7 @@ package synth
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sort"
 
@@ -15,10 +16,13 @@ import (
 
 // Plan is everything that the data path has to hold.
 type Plan struct {
-	Ports   []Port
+	Ports   []*Port // one that is as it was in the plan before is the same pointer
 	Tables  Tables
 	Routes4 int // in the kernel: how much is worth remembering
 	Rules   Rules
+
+	graph  *graph.Graph // that it is made of
+	shared shared
 }
 
 // Port is a device with the programs to run there, at most one for each hook.
@@ -28,6 +32,9 @@ type Port struct {
 	Name     string
 	Down     bool // by an administrator
 	Programs []Program
+
+	port   *graph.Port // that it is made of
+	tunnel bool
 }
 
 // Program is one program of the data path before the kernel is asked.
@@ -63,35 +70,75 @@ func (p *Plan) Port(index int) *Port {
 	if i == len(p.Ports) || p.Ports[i].Index != index {
 		return nil
 	}
-	return &p.Ports[i]
+	return p.Ports[i]
 }
 
 // Bridges says whether some program forwards frames of a bridge, or finds the ports of one.
 func (p *Plan) Bridges() bool {
-	return p.some(func(c bpfobj.Config) bool { return c.Bridge != 0 || c.Onto != 0 })
+	return p.some(func(c *bpfobj.Config) bool { return c.Bridge != 0 || c.Onto != 0 })
 }
 
 // BridgeVLANs says whether some program forwards frames of a bridge that filters by VLAN.
 func (p *Plan) BridgeVLANs() bool {
-	return p.some(func(c bpfobj.Config) bool { return c.BridgeVlans != 0 })
+	return p.some(func(c *bpfobj.Config) bool { return c.BridgeVlans != 0 })
 }
 
-func (p *Plan) some(has func(bpfobj.Config) bool) bool {
-	return slices.ContainsFunc(p.Ports, func(port Port) bool {
-		return slices.ContainsFunc(port.Programs, func(prog Program) bool { return has(prog.Config) })
-	})
+func (p *Plan) some(has func(*bpfobj.Config) bool) bool {
+	for _, port := range p.Ports {
+		for i := range port.Programs {
+			if has(&port.Programs[i].Config) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Build runs the passes.
-func Build(net *model.Network, g *graph.Graph) *Plan {
-	p := &Plan{Routes4: net.Routes.Count4, Tables: Tables{Local4: local4(net)}, Rules: images(g)}
-	p.Tables.egress(g)
-	p.Tables.inputs(g)
-	p.Tables.Special4, p.Tables.Special6 = special(g)
-	for _, port := range g.Ports {
-		p.Ports = append(p.Ports, p.Tables.port(net, g, port))
+func Build(net *model.Network, g *graph.Graph) *Plan { return Next(net, g, nil) }
+
+// Next is Build after a plan for an earlier graph: what follows from the same parts of a graph is the same value again. Graphs are never changed.
+func Next(net *model.Network, g *graph.Graph, before *Plan) *Plan {
+	if before == nil {
+		before = &Plan{graph: &graph.Graph{}}
+	}
+	p := &Plan{Routes4: net.Routes.Count4, Rules: images(g), graph: g, Ports: make([]*Port, len(g.Ports))}
+	t, old := &p.Tables, &before.Tables
+	t.Local4 = carry(local4(net), old.Local4)
+	t.egress(g, before)
+	t.inputs(g, before)
+	t.Special4, t.Special6 = special(g)
+	t.Special4, t.Special6 = carry(t.Special4, old.Special4), carry(t.Special6, old.Special6)
+	p.shared = t.shared(net, g)
+	tunnels := map[int]bool{}
+	for _, e := range g.Egress {
+		if e.Tunnel {
+			tunnels[e.Index] = true
+		}
+	}
+	at := 0
+	for i, port := range g.Ports {
+		link, tunnel := net.Link(port.Index), tunnels[port.Index]
+		for at < len(before.Ports) && before.Ports[at].Index < port.Index {
+			at++
+		}
+		if at < len(before.Ports) && before.shared == p.shared {
+			if was := before.Ports[at]; was.port == port && was.Life == link.Life && was.Down == !link.Up && was.tunnel == tunnel {
+				p.Ports[i] = was
+				continue
+			}
+		}
+		p.Ports[i] = p.shared.port(link, port, tunnel)
 	}
 	return p
+}
+
+// carry is what a table has, as the very table of before where that has the same.
+func carry[K, V comparable](now, before map[K]V) map[K]V {
+	if before != nil && maps.Equal(now, before) {
+		return before
+	}
+	return now
 }
 
 // local4 lists the addresses that Linux refuses as a source (inet_lookup_ifaddr_rcu(): any device, any VRF). Where it refuses broadcast
@@ -106,32 +153,74 @@ func local4(net *model.Network) map[[4]byte]uint8 {
 	return out
 }
 
-// egress fills the tables of enterable devices for both hooks.
-func (t *Tables) egress(g *graph.Graph) {
-	t.TxXDP, t.TxTC, t.Tags = map[uint32]uint32{}, map[uint32]uint32{}, map[uint32]bpfobj.Tags{}
+// egress fills the tables of enterable devices for both hooks: those of before, as far as devices are others.
+func (t *Tables) egress(g *graph.Graph, before *Plan) {
+	t.TxXDP, t.TxTC, t.Tags = before.Tables.TxXDP, before.Tables.TxTC, before.Tables.Tags
+	old := before.graph.Egress
+	if t.Tags != nil && slices.Equal(g.Egress, old) {
+		return
+	}
+	clone := func(m map[uint32]uint32) map[uint32]uint32 {
+		if m == nil {
+			return map[uint32]uint32{}
+		}
+		return maps.Clone(m)
+	}
+	if t.TxXDP, t.TxTC = clone(t.TxXDP), clone(t.TxTC); t.Tags == nil {
+		t.Tags = map[uint32]bpfobj.Tags{}
+	} else {
+		t.Tags = maps.Clone(t.Tags)
+	}
 	for _, e := range g.Egress {
-		if len(e.XDP) == 0 {
-			t.TxXDP[uint32(e.Index)] = uint32(e.Port)
-			t.Tags[uint32(e.Index)] = tags(e)
+		for ; len(old) > 0 && old[0].Index < e.Index; old = old[1:] {
+			t.without(old[0])
 		}
-		if len(e.TC) == 0 {
-			t.TxTC[uint32(e.Index)] = uint32(e.Index) | wayOut(e)
-		}
-		if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
-			t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
-		}
-		if e.Bridge != nil && len(e.Bridge.TC) == 0 {
-			way := uint32(e.Index)
-			if e.Bridge.Peer {
-				way |= bpfobj.ByPeer
+		if len(old) > 0 && old[0].Index == e.Index {
+			was := old[0]
+			if old = old[1:]; was == e {
+				continue
 			}
-			t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
+			t.without(was)
 		}
+		t.with(e)
+	}
+	for _, e := range old {
+		t.without(e)
 	}
 }
 
+// with adds a device.
+func (t *Tables) with(e *graph.Egress) {
+	if len(e.XDP) == 0 {
+		t.TxXDP[uint32(e.Index)] = uint32(e.Port)
+		t.Tags[uint32(e.Index)] = tags(e)
+	}
+	if len(e.TC) == 0 {
+		t.TxTC[uint32(e.Index)] = uint32(e.Index) | wayOut(e)
+	}
+	if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
+		t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
+	}
+	if e.Bridge != nil && len(e.Bridge.TC) == 0 {
+		way := uint32(e.Index)
+		if e.Bridge.Peer {
+			way |= bpfobj.ByPeer
+		}
+		t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
+	}
+}
+
+// without takes a device out.
+func (t *Tables) without(e *graph.Egress) {
+	for _, m := range []map[uint32]uint32{t.TxXDP, t.TxTC} {
+		delete(m, uint32(e.Index))
+		delete(m, uint32(e.Index)|bpfobj.Bridged)
+	}
+	delete(t.Tags, uint32(e.Index))
+}
+
 // wayOut marks a bridge whose port may be entered at once, and what leads into a tunnel.
-func wayOut(e graph.Egress) (way uint32) {
+func wayOut(e *graph.Egress) (way uint32) {
 	if e.Onto {
 		way |= bpfobj.Onto
 	}
@@ -141,7 +230,7 @@ func wayOut(e graph.Egress) (way uint32) {
 	return way
 }
 
-func tags(e graph.Egress) bpfobj.Tags {
+func tags(e *graph.Egress) bpfobj.Tags {
 	out := bpfobj.Tags{N: uint32(len(e.VLANs)), MaxLen: uint32(e.XDPMax)}
 	if !e.Frags {
 		out.NoFrags = 1
@@ -161,7 +250,12 @@ func be16(v uint16) uint16 {
 }
 
 // inputs fills the table from tags to logical interfaces.
-func (t *Tables) inputs(g *graph.Graph) {
+func (t *Tables) inputs(g *graph.Graph, before *Plan) {
+	t.VLANs = before.Tables.VLANs
+	if t.VLANs != nil && slices.Equal(g.Ports, before.graph.Ports) {
+		return
+	}
+	defer func() { t.VLANs = carry(t.VLANs, before.Tables.VLANs) }()
 	t.VLANs = map[bpfobj.VLANKey]bpfobj.Input{}
 	for _, port := range g.Ports {
 		if !slices.Contains(port.Hooks, graph.XDP) {
@@ -175,13 +269,13 @@ func (t *Tables) inputs(g *graph.Graph) {
 			if len(in.VLANs) > 1 {
 				key.InnerProto, key.InnerId = be16(in.VLANs[1].Proto), in.VLANs[1].ID
 			}
-			t.VLANs[key] = input(in)
+			t.VLANs[key] = input(&in)
 		}
 	}
 }
 
 // input freezes a logical interface.
-func input(in graph.Input) bpfobj.Input {
+func input(in *graph.Input) bpfobj.Input {
 	out := bpfobj.Input{Ifindex: uint32(in.Index), Mac: in.MAC, Ip4: code(in.IP4), Ip6: code(in.IP6)}
 	for _, n := range in.IP4.Nodes {
 		switch n.Kind {
@@ -217,13 +311,55 @@ func rpfMode(mode string) uint8 {
 	return bpfobj.RPFStrict
 }
 
+// shared is what the programs of all ports have in common, as it is asked for each of them.
+type shared struct {
+	flows          bool
+	cache4, cache6 uint8
+	special        [2]uint8
+	vlanOut, frags uint8
+	priority       bool
+	onto           others // bridges whose ports are entered at once
+	tunnels        others // that tc enters
+}
+
+func (t *Tables) shared(net *model.Network, g *graph.Graph) shared {
+	s := shared{flows: g.Flows, cache4: flag(cacheable(net, model.IP4)), cache6: flag(cacheable(net, model.IP6)),
+		special: [2]uint8{flag(len(t.Special4) > 0), flag(len(t.Special6) > 0)}, priority: net.Sysctl.UpdatePriority}
+	for _, tag := range t.Tags {
+		s.vlanOut |= flag(tag.N > 0)
+		s.frags |= uint8(tag.NoFrags)
+	}
+	for _, e := range g.Egress {
+		if e.Onto {
+			s.onto.add(e.Index)
+		}
+		if e.Tunnel && len(e.TC) == 0 {
+			s.tunnels.add(e.Index)
+		}
+	}
+	return s
+}
+
+// others is a set of devices, of which one asks whether it has others than itself.
+type others struct {
+	some, more bool
+	one        int
+}
+
+func (o *others) add(index int) {
+	if o.more = o.some; !o.some {
+		o.some, o.one = true, index
+	}
+}
+
+func (o others) than(index int) bool { return o.more || o.some && o.one != index }
+
 // port freezes one program for each hook.
-func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port {
-	link := net.Link(port.Index)
-	out := Port{Index: port.Index, Life: link.Life, Name: port.Name, Down: !link.Up}
+func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
+	out := &Port{Index: port.Index, Life: link.Life, Name: port.Name, Down: !link.Up, port: port, tunnel: tunnel}
 	for _, hook := range port.Hooks {
-		c := bpfobj.Config{Port: uint32(port.Index), Watchdog: 1}
-		c.Cache4, c.Cache6 = flag(cacheable(net, model.IP4)), flag(cacheable(net, model.IP6))
+		c := bpfobj.Config{Port: uint32(port.Index), Watchdog: 1, Flows: flag(s.flows && hook == port.Hooks[0])} // a packet that meets two programs is sampled once
+		c.Cache4, c.Cache6 = s.cache4, s.cache6
 		c.In.Ip4, c.In.Ip6 = uint8(reason.LinkAttribute), uint8(reason.LinkAttribute) // until inputs say otherwise
 		var words wordSet
 		if port.Bridge != nil && port.Bridge.Fast() {
@@ -236,7 +372,8 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 			words.called(c.Called4, called4)
 			words.called(c.Called6, called6)
 		}
-		for _, in := range port.Inputs {
+		for i := range port.Inputs {
+			in := &port.Inputs[i]
 			if len(in.VLANs) > 0 {
 				c.VlanIn = flag(hook == graph.XDP)
 			} else {
@@ -259,19 +396,16 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 				}
 			}
 		}
-		c.Special4, c.Special6 = flag(len(t.Special4) > 0), flag(len(t.Special6) > 0)
+		c.Special4, c.Special6 = s.special[0], s.special[1]
 		if hook == graph.XDP {
 			c.NeighUse = 1
 			c.SkbBorn = flag(link.Kind == "veth")
 			c.Lower = flag(link.Kind == "bond")
-			for _, tag := range t.Tags {
-				c.VlanOut |= flag(tag.N > 0)
-				c.Frags |= uint8(tag.NoFrags)
-			}
+			c.VlanOut, c.Frags = s.vlanOut, s.frags
 		} else {
-			c.SetPriority = flag(net.Sysctl.UpdatePriority)
-			c.Tunnel = flag(betweenTunnels(g, port))
-			if leadsOnto(g, port) {
+			c.SetPriority = flag(s.priority)
+			c.Tunnel = flag(tunnel && s.tunnels.than(port.Index)) // what the port receives may come out of a tunnel and be routed into another
+			if s.leadsOnto(port) {
 				c.Onto = 1
 				words.words(0, bpfobj.WordBridgeOutput, bpfobj.WordBridgePostrouting)
 			}
@@ -281,22 +415,19 @@ func (t *Tables) port(net *model.Network, g *graph.Graph, port graph.Port) Port 
 	return out
 }
 
-// betweenTunnels says whether what a port receives may come out of a tunnel and be routed into another.
-func betweenTunnels(g *graph.Graph, port graph.Port) bool {
-	out := slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Tunnel && e.Index == port.Index })
-	return out && slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Tunnel && e.Index != port.Index && len(e.TC) == 0 })
-}
-
 // leadsOnto says whether what a port receives may be routed to a bridge whose port is entered at once. The port's own bridge is none: that would be out where it came in.
 // Nor is any where rules are asked for what the port's bridge forwards: with both the program is more than verifiers take.
-func leadsOnto(g *graph.Graph, port graph.Port) bool {
+func (s *shared) leadsOnto(port *graph.Port) bool {
 	if m := port.Bridge; m != nil && (m.Call4.Asks || m.Call6.Asks) {
 		return false
 	}
 	if !slices.ContainsFunc(port.Inputs, func(in graph.Input) bool { return in.IP4.Fast() || in.IP6.Fast() }) {
 		return false
 	}
-	return slices.ContainsFunc(g.Egress, func(e graph.Egress) bool { return e.Onto && (port.Bridge == nil || port.Bridge.Index != e.Index) })
+	if port.Bridge == nil {
+		return s.onto.some
+	}
+	return s.onto.than(port.Bridge.Index)
 }
 
 // called says what a program does where br_netfilter looks at frames of a family: whether it asks the rules for them, and connection tracking.

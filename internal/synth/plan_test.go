@@ -18,14 +18,14 @@ import (
 func router() (*model.Network, *graph.Graph) {
 	fast := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeGuard}, {Kind: graph.NodeFIB}}}
 	net := &model.Network{
-		Links: []model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}},
+		Links: []*model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}},
 		Addrs: []model.Addr{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Index: 2}},
 	}
 	g := &graph.Graph{
-		Ports: []graph.Port{{Index: 2, Name: "eth0", Hooks: []graph.Hook{graph.XDP}, Inputs: []graph.Input{
+		Ports: []*graph.Port{{Index: 2, Name: "eth0", Hooks: []graph.Hook{graph.XDP}, Inputs: []graph.Input{
 			{Index: 2, Name: "eth0", MAC: [6]byte{2, 0, 0, 0, 0, 1}, IP4: fast, IP6: fast},
 		}}},
-		Egress: []graph.Egress{{Index: 3, Name: "eth1", Port: 3, Frags: true}},
+		Egress: []*graph.Egress{{Index: 3, Name: "eth1", Port: 3, Frags: true}},
 	}
 	return net, g
 }
@@ -74,9 +74,9 @@ func TestPolicyRulesEndRemembering(t *testing.T) {
 func TestEgressTables(t *testing.T) {
 	net, g := router()
 	g.Egress = append(g.Egress,
-		graph.Egress{Index: 4, Port: 3, VLANs: []model.VLAN{{Proto: 0x88a8, ID: 7}, {Proto: 0x8100, ID: 9}}},
-		graph.Egress{Index: 5, Port: 5, XDP: []graph.Why{{Reason: reason.Qdisc}}},
-		graph.Egress{Index: 6, Port: 6, XDP: []graph.Why{{Reason: reason.Qdisc}}, TC: []graph.Why{{Reason: reason.Excluded}}},
+		&graph.Egress{Index: 4, Port: 3, VLANs: []model.VLAN{{Proto: 0x88a8, ID: 7}, {Proto: 0x8100, ID: 9}}},
+		&graph.Egress{Index: 5, Port: 5, XDP: []graph.Why{{Reason: reason.Qdisc}}},
+		&graph.Egress{Index: 6, Port: 6, XDP: []graph.Why{{Reason: reason.Qdisc}}, TC: []graph.Why{{Reason: reason.Excluded}}},
 	)
 	p := Build(net, g)
 	if want := map[uint32]uint32{3: 3, 4: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) {
@@ -159,7 +159,7 @@ func TestBridgedPacketsThatRulesAreAskedFor(t *testing.T) {
 	g.Ports[0].Inputs, g.Ports[0].Hooks = nil, []graph.Hook{graph.XDP, graph.TC}
 	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}},
 		Call4: graph.Call{By: "sysctl", All: true, Asks: true, Nodes: []graph.Node{{Kind: graph.NodeTrack}}}, Call6: graph.Call{By: "option"}}
-	if leadsOnto(&graph.Graph{Egress: []graph.Egress{{Index: 8, Onto: true}}}, g.Ports[0]) {
+	if (&shared{onto: others{some: true, one: 8}}).leadsOnto(g.Ports[0]) {
 		t.Error("and the ports of other bridges are entered at once")
 	}
 	programs := Build(net, g).Ports[0].Programs
@@ -194,7 +194,7 @@ func TestBridgePort(t *testing.T) {
 	g.Ports[0].Inputs = nil
 	g.Ports[0].Bridge = &graph.Member{Index: 9, Name: "br0", Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}}
 	why := []graph.Why{{Reason: reason.LinkUpper}}
-	g.Egress[0] = graph.Egress{Index: 3, Name: "eth1", Port: 3, XDP: why, TC: why, Bridge: &graph.Way{Index: 9, TC: why}}
+	g.Egress[0] = &graph.Egress{Index: 3, Name: "eth1", Port: 3, XDP: why, TC: why, Bridge: &graph.Way{Index: 9, TC: why}}
 	p := Build(net, g)
 	prog := only(t, p)
 	if prog.Config.Bridge != 1 || prog.Config.In.Ip4 == 0 || prog.Config.In.Ip6 == 0 || !p.Bridges() {
@@ -220,9 +220,9 @@ func TestBridgePort(t *testing.T) {
 // Programs look for the ports of bridges where routes may lead to one, but not those of the bridge that the packet came by, and not at XDP.
 func TestOnto(t *testing.T) {
 	_, g := router()
-	net := &model.Network{Links: []model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}, {Index: 9, Name: "br0"}}}
+	net := &model.Network{Links: []*model.Link{{Index: 2, Name: "eth0"}, {Index: 3, Name: "eth1"}, {Index: 9, Name: "br0"}}}
 	g.Ports[0].Hooks = []graph.Hook{graph.TC}
-	g.Egress = append(g.Egress, graph.Egress{Index: 9, Name: "br0", Port: 9, XDP: []graph.Why{{Reason: reason.LinkKind}}, Onto: true})
+	g.Egress = append(g.Egress, &graph.Egress{Index: 9, Name: "br0", Port: 9, XDP: []graph.Why{{Reason: reason.LinkKind}}, Onto: true})
 	p := Build(net, g)
 	prog := only(t, p)
 	if prog.Config.Onto != 1 || p.Tables.TxTC[9] != 9|bpfobj.Onto || p.Tables.TxTC[3] != 3 || !p.Bridges() {
@@ -251,5 +251,18 @@ func TestOnto(t *testing.T) {
 	g.Ports[0].Hooks = []graph.Hook{graph.XDP}
 	if c := only(t, Build(net, g)).Config; c.Onto != 0 {
 		t.Error("XDP looks for ports")
+	}
+}
+
+// Where a packet meets two programs, it is sampled by the first.
+func TestFlowsAreSampledAtTheFirstHook(t *testing.T) {
+	net, g := router()
+	g.Ports[0].Hooks = []graph.Hook{graph.XDP, graph.TC}
+	for _, on := range []bool{false, true} {
+		g.Flows = on
+		progs := Build(net, g).Ports[0].Programs
+		if len(progs) != 2 || progs[0].Config.Flows != flag(on) || progs[1].Config.Flows != 0 {
+			t.Errorf("sampling %v: planned %+v", on, progs)
+		}
 	}
 }

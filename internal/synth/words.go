@@ -51,7 +51,7 @@ type wordSet struct{ list []Word }
 
 // add takes what a logical interface's fast families rest on. Device words are those of untagged inputs: a program has room for few,
 // and a change on a VLAN interface is covered by its event and the watchdog.
-func (s *wordSet) add(in graph.Input) {
+func (s *wordSet) add(in *graph.Input) {
 	if in.IP4.Fast() {
 		s.words(0, words4...)
 	}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
+)
+
+// TestMergeFlows: a flow that two CPUs have seen is one, and counts are of packets, not of samples.
+func TestMergeFlows(t *testing.T) {
+	values := make([]bpfobj.XDPFlows, 2)
+	for cpu, n := range []uint32{3, 4} {
+		v := &values[cpu]
+		v.Sampled = 10
+		v.Top.Count[5] = n
+		k := &v.Top.Key[5]
+		k.From[10], k.From[11], k.From[12], k.From[15] = 0xff, 0xff, 10, 1
+		k.To[0], k.Protocol, k.ToPort = 0xfd, 17, 53<<8
+	}
+	values[1].Top.Count[7] = 1 // of a flow of zeros
+	all, packets := mergeFlows(values)
+	if packets != 20*FlowsEach || len(all) != 2 {
+		t.Fatalf("%d packets of %d flows: %v", packets, len(all), all)
+	}
+	want := Flow{From: netip.MustParseAddrPort("10.0.0.1:0"), To: netip.MustParseAddrPort("[fd00::]:53"), Protocol: 17, Packets: 7 * FlowsEach}
+	if all[0] != want {
+		t.Errorf("got %+v, want %+v", all[0], want)
+	}
+}
+
+// TestLesser: a program that a verifier does not take loses sampling first, then translation, and then nothing more.
+func TestLesser(t *testing.T) {
+	c := bpfobj.Config{Flows: 1, Nat: 3}
+	var lost []string
+	for {
+		less, without := lesser(c)
+		if without == "" {
+			break
+		}
+		lost, c = append(lost, without), less
+	}
+	if len(lost) != 2 || lost[0] != "flows are not sampled" || c.Flows != 0 || c.Nat != 0 {
+		t.Errorf("lost %q, left flows %d and translation %d", lost, c.Flows, c.Nat)
+	}
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package graph
+
+import (
+	"testing"
+
+	"github.com/shuntnet/shunt/internal/model"
+)
+
+// TestRouteBack: the lookup for programs finds the sender's route as Linux does only where both have one table to look in and one route for each prefix.
+func TestRouteBack(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		family model.Family
+		policy ruleFacts
+		net    model.Network
+		want   bool
+	}{
+		{"plain", model.IP6, ruleFacts{}, model.Network{}, true},
+		{"IPv4", model.IP4, ruleFacts{}, model.Network{}, false},
+		{"rules of one's own", model.IP6, ruleFacts{custom: true}, model.Network{}, false},
+		{"a prefix with two routes", model.IP6, ruleFacts{}, model.Network{Routes: model.RouteFacts{Shared6: true}}, false},
+		{"a device whose routes go with its carrier", model.IP6, ruleFacts{}, model.Network{Links: []*model.Link{{Conf6: model.Conf6{IgnoreLinkdown: true}}}}, false},
+		{"all devices' routes do", model.IP6, ruleFacts{}, model.Network{Sysctl: model.Sysctl{All6: model.Conf6{IgnoreLinkdown: true}}}, false},
+		{"a VRF", model.IP6, ruleFacts{}, model.Network{Links: []*model.Link{{Kind: kindVRF}}}, false},
+	} {
+		if got := (&builder{net: &c.net}).routeBack(c.family, c.policy); got != c.want {
+			t.Errorf("%s: %t, want %t", c.what, got, c.want)
+		}
+	}
+}
