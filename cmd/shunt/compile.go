@@ -41,7 +41,8 @@ Stock "ip link" and "tc" load it:
 The object drops what the rules would drop on the way of a forwarded packet, and passes everything else to Linux. Whether a packet is forwarded it
 asks the kernel's routes. What it cannot decide goes to Linux as it came, so there Linux needs the same rules: connection state, outgoing interfaces,
 address types, limits, LOG, REJECT and the like, and packets with VLAN tags, fragments, IP options or extension headers. --explain names the
-rules. Marks, DSCP values and counters of rules are not written.
+rules. Counters and DSCP values are not written, nor are marks, which only the rules of the file see: where routing
+or a queue asks for them, Linux needs their rules too.
 
 Static NAT is compiled without connections: -d ADDRESS [-p tcp|udp --dport PORT] -j DNAT --to-destination ADDRESS[:PORT] maps packets to the
 new destination, and the source of what comes back; -s, --sport and SNAT --to-source the other way round. Attach the object to both

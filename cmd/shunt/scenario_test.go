@@ -38,8 +38,21 @@ func TestScenarios(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"netns": makeNetns, "in": in, "exits": exits, "until": until, "daemon": startDaemon, "end": endDaemon,
 		},
+		Condition:     condition,
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 	})
+}
+
+// condition is [file:PATH], there is such a file, as a sysctl's that not every kernel has; or [kind:KIND], the kernel makes tunnels of that kind.
+func condition(cond string) (bool, error) {
+	if path, ok := strings.CutPrefix(cond, "file:"); ok {
+		_, err := os.Stat(path)
+		return err == nil, nil
+	}
+	if kind, ok := strings.CutPrefix(cond, "kind:"); ok {
+		return exec.Command("unshare", "-n", "ip", "link", "add", "probe", "type", kind, "local", "192.0.2.1", "remote", "192.0.2.2").Run() == nil, nil
+	}
+	return false, fmt.Errorf("there is no condition %q", cond)
 }
 
 var scenarios atomic.Int64

@@ -14,14 +14,23 @@ import (
 func newTop(g *global) *cobra.Command {
 	a := &asking{global: g}
 	var every time.Duration
-	var rounds int
+	var rounds, most int
+	var flows bool
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "show packet rates, refreshed",
-		Args:  noArgs,
+		Long: "Show packet rates of interfaces or, with --flows, of the heaviest flows, refreshed.\n\n" +
+			"Flows are estimated: while someone looks, one packet of 64 is looked at, fast or slow, at a cost of some nanoseconds per packet. Nothing is sampled otherwise.",
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
 				return usagef("--interval %s: at least 100ms", every)
+			}
+			if flows {
+				return a.topFlows(c, every, rounds, most)
+			}
+			if a.json || c.Flags().Changed("most") {
+				return usagef("--json and --most are for --flows; `shunt status --json` has the counters of interfaces")
 			}
 			w := newScreen(c.OutOrStdout())
 			var old api.Status
@@ -50,7 +59,9 @@ func newTop(g *global) *cobra.Command {
 	}
 	c.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")
 	c.Flags().IntVar(&rounds, "count", 0, "end after so many looks (default: when interrupted)")
-	return a.options(c, false)
+	c.Flags().BoolVar(&flows, "flows", false, "the heaviest flows instead of interfaces")
+	c.Flags().IntVarP(&most, "most", "n", 20, "with --flows: how many to show")
+	return a.options(c, true)
 }
 
 // printRates prints what happened between two looks, in place on a terminal.

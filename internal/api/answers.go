@@ -2,7 +2,10 @@
 
 package api
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Schema is the version of the answers' meaning; fields are added without changing it.
 const Schema = 1
@@ -18,13 +21,21 @@ type Status struct {
 	Paused     bool        `json:"paused"`
 	Hook       string      `json:"hook"` // policy: auto, xdp or tc
 	Interfaces []Interface `json:"interfaces"`
-	Rules      []any       `json:"rules"`
-	Sets       []any       `json:"sets"`
+	Rules      []Reason    `json:"rules"` // rules that leave packets to Linux
+	Sets       []SlowSet   `json:"sets"`  // sets that rules cannot ask in the fast path
 	Sync       Sync        `json:"sync"`
 	Namespaces []Namespace `json:"namespaces"`       // all that the daemon serves
 	Faults     []string    `json:"faults,omitempty"` // what could not be read
 	Features   any         `json:"features,omitempty"`
 	NoGeneric  string      `json:"no_generic,omitempty"` // why there are no generic programs, so that changes wait for their own to be loaded
+}
+
+// SlowSet is a set whose rules leave the packets that reach them to Linux.
+type SlowSet struct {
+	Family string `json:"family"`          // "ip", "ip6", "inet" …
+	Table  string `json:"table,omitempty"` // of nf_tables; empty for a set of ipset
+	Name   string `json:"name"`
+	Why    string `json:"why"`
 }
 
 // Interface is one network device.
@@ -269,4 +280,20 @@ type RuleSet struct {
 	Type     string `json:"type,omitempty"`
 	Elements int    `json:"elements"`
 	Trouble  string `json:"trouble,omitempty"` // what of it is not understood
+}
+
+// Flows are the heaviest flows since this list began, as a sample of the packets shows them. Lists begin when someone asks, and anew each minute.
+type Flows struct {
+	Each    int       `json:"one_of"`  // packets to one that was looked at, on average
+	Since   time.Time `json:"since"`   // when this list began
+	Packets uint64    `json:"packets"` // of all flows, estimated; frames without IP are not counted
+	Flows   []FlowRow `json:"flows"`   // the heaviest first
+}
+
+// FlowRow is one flow. Ports are 0 where there are none.
+type FlowRow struct {
+	Protocol string         `json:"protocol"`
+	From     netip.AddrPort `json:"from"`
+	To       netip.AddrPort `json:"to"`
+	Packets  uint64         `json:"packets"` // estimated
 }

@@ -16,6 +16,7 @@ const (
 	ShowEvents     = "events"     // []Event
 	ShowNeighbours = "neighbours" // []NeighbourRow
 	ShowRules      = "rules"      // Rules
+	ShowFlows      = "flows"      // Flows; asking begins to sample, which ends some seconds after nobody asks
 )
 
 // ExplainArgs are the arguments of VerbExplain.

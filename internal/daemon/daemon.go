@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/check"
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -47,13 +49,21 @@ type Daemon struct {
 
 	ctx    context.Context // ends when the daemon is asked to
 	stop   context.CancelFunc
-	awake  func()    // ends the low priority of the start
+	awake  func()    // ends the start, with its low priority
 	once   sync.Once // of shutdown
 	detach bool      // everything is to be removed; set by shutdown
 }
 
+// gcPercent is how much a heap may grow over what is in use, in per cent: a daemon that mostly waits is to be small.
+const gcPercent = 40
+
 // Run serves until the context ends or a client asks to stop.
 func Run(ctx context.Context, o Options) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	release := bpfobj.KeepKernelTypes()
+	defer release()
 	if err := check.Requirements(); err != nil {
 		return err
 	}
@@ -72,7 +82,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	d.server.Serve(context.WithoutCancel(ctx), d.handle)
-	d.awake = sync.OnceFunc(stepAside())
+	raise := stepAside()
+	d.awake = sync.OnceFunc(func() { release(); raise() })
 	defer d.awake()
 	err = d.serve()
 	d.shutdown(o.Once)

@@ -76,7 +76,7 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 		return nil, err
 	}
 	out := &api.Status{Version: d.Version, Schema: api.Schema, PID: os.Getpid(), Netns: netns, Hook: d.Policy.Hook,
-		Interfaces: []api.Interface{}, Rules: []any{}, Sets: []any{}, Namespaces: d.namespaces()}
+		Interfaces: []api.Interface{}, Rules: []api.Reason{}, Sets: []api.SlowSet{}, Namespaces: d.namespaces()}
 	out.Sync = m.recorder.Sync(m.engine.State())
 	out.Sync.WatchdogMS = d.Watchdog.Milliseconds()
 	if m.engine.State() == nil {
@@ -91,6 +91,7 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 		}
 		out.Sync = m.recorder.Sync(s)
 		out.Sync.WatchdogMS, out.Sync.Awaited = d.Watchdog.Milliseconds(), data.Awaited()
+		out.Rules, out.Sets = observe.SlowRules(s), observe.SlowSets(s)
 		out.Interfaces, err = observe.Interfaces(s, data)
 		return err
 	})
@@ -120,6 +121,9 @@ func (d *Daemon) show(ctx context.Context, netns string, a api.ShowArgs) (out an
 	}
 	if a.What == api.ShowEvents {
 		return m.recorder.Events(), nil
+	}
+	if a.What == api.ShowFlows {
+		return m.watchFlows(ctx)
 	}
 	if a.What == api.ShowRules {
 		read, beyond, err := m.engine.Rules(ctx)

@@ -26,6 +26,7 @@ type member struct {
 	done     chan struct{} // closed when the engine has ended
 	err      error         // why it ended; valid after done
 	ending   sync.Once
+	flows    flowWatch
 }
 
 var errEnding = errors.New("the daemon is stopping")

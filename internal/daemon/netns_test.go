@@ -49,6 +49,9 @@ func TestWatchNetns(t *testing.T) {
 	if (&netnsWatcher{Daemon: d}).matches(prefix + "x") {
 		t.Errorf("%s matches %s", prefix+"x", d.Netns)
 	}
+	if !(&netnsWatcher{Daemon: &Daemon{Options: Options{Netns: []string{"all"}}}}).matches(prefix + "x") { // by this alone: every namespace of this machine is not the test's to serve
+		t.Error("all does not match every name")
+	}
 	makeNS := func(name string) *lab.NS {
 		t.Helper()
 		ns, err := lab.NewNS(prefix + name)

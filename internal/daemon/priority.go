@@ -15,7 +15,8 @@ const starting = 19
 
 // stepAside lowers the priority of the whole process; back restores it. Without the right to restore it nothing is done.
 //
-// Priorities belong to threads, and new threads take theirs from the one that starts them.
+// Priorities belong to threads, and new threads take theirs from the one that starts them. One that has chosen another meanwhile, as work behind the loop
+// does, keeps it.
 func stepAside() (back func()) {
 	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
@@ -25,8 +26,8 @@ func stepAside() (back func()) {
 	if nice >= starting || !mayRaise(nice) {
 		return func() {}
 	}
-	everyThread(starting)
-	return func() { everyThread(nice) }
+	everyThread(nice, starting)
+	return func() { everyThread(starting, nice) }
 }
 
 // mayRaise says whether a thread that was lowered could come back to a nice value: with CAP_SYS_NICE, or by RLIMIT_NICE.
@@ -43,16 +44,20 @@ func mayRaise(nice int) bool {
 	return data[0].Effective&(1<<unix.CAP_SYS_NICE) != 0
 }
 
-// everyThread sets the nice value of all threads. One that starts meanwhile may be missed by the first look, not by the second.
-func everyThread(nice int) {
+// everyThread gives another nice value to all threads that have one. A thread that starts meanwhile may be missed by the first look, not by the second.
+func everyThread(from, to int) {
 	for range 2 {
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return
 		}
 		for _, t := range tasks {
-			if tid, err := strconv.Atoi(t.Name()); err == nil {
-				unix.Setpriority(unix.PRIO_PROCESS, tid, nice) // a thread that has just ended has none
+			tid, err := strconv.Atoi(t.Name())
+			if err != nil {
+				continue
+			}
+			if has, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil && 20-has == from { // one that has just ended has none
+				unix.Setpriority(unix.PRIO_PROCESS, tid, to)
 			}
 		}
 	}

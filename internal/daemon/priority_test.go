@@ -3,14 +3,17 @@
 package daemon
 
 import (
+	"maps"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// Every thread steps aside and comes back.
+// Every thread steps aside and comes back, but for one that has chosen another priority meanwhile.
 func TestStepAside(t *testing.T) {
 	nices := func() map[int]bool {
 		seen := map[int]bool{}
@@ -37,8 +40,25 @@ func TestStepAside(t *testing.T) {
 	if now := nices(); len(now) != 1 || !now[starting] {
 		t.Errorf("while starting: nice %v, want %d", now, starting)
 	}
+	const other = starting - 5
+	chosen, end := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		chosen <- unix.Setpriority(unix.PRIO_PROCESS, 0, other)
+		<-end
+		chosen <- unix.Setpriority(unix.PRIO_PROCESS, 0, slices.Collect(maps.Keys(before))[0])
+	}()
+	defer func() { close(end); <-chosen }()
+	if err := <-chosen; err != nil {
+		t.Fatal(err)
+	}
 	back()
-	if now := nices(); len(now) != 1 || now[starting] {
+	now := nices()
+	if !now[other] {
+		t.Errorf("afterwards: nice %v, and no thread with the %d that it chose", now, other)
+	}
+	if delete(now, other); len(now) != 1 || now[starting] {
 		t.Errorf("afterwards: nice %v, want %v", now, before)
 	}
 }

@@ -19,14 +19,14 @@ func changes(old, s *control.State) (out []string) {
 	out = []string{}
 	if old == nil {
 		for i := range s.Graph.Ports {
-			if face := describe(s, &s.Graph.Ports[i]); face.Hook != "none" {
+			if face := describe(s, s.Graph.Ports[i]); face.Hook != "none" {
 				out = append(out, fmt.Sprintf("%s: attached at %s, %s%s", face.Name, face.Hook, face.State, because(face)))
 			}
 		}
 		return append(out, tables(&synth.Tables{}, &s.Plan.Tables)...)
 	}
 	for i := range s.Graph.Ports {
-		p := &s.Graph.Ports[i]
+		p := s.Graph.Ports[i]
 		was := port(old, p.Index)
 		if was == nil {
 			out = append(out, "new interface "+p.Name+because(describe(s, p)))
@@ -35,7 +35,7 @@ func changes(old, s *control.State) (out []string) {
 		out = append(out, portChanges(old, s, was, p)...)
 	}
 	for i := range old.Graph.Ports {
-		if p := &old.Graph.Ports[i]; port(s, p.Index) == nil {
+		if p := old.Graph.Ports[i]; port(s, p.Index) == nil {
 			out = append(out, "interface "+p.Name+" is gone")
 		}
 	}
@@ -43,6 +43,9 @@ func changes(old, s *control.State) (out []string) {
 }
 
 func portChanges(old, s *control.State, was, p *graph.Port) (out []string) {
+	if was == p && p.Via == 0 && len(old.Failures)+len(s.Failures) == 0 && old.Network.Link(p.Index) == s.Network.Link(p.Index) && old.Plan.Port(p.Index) == s.Plan.Port(p.Index) {
+		return nil // all that is told of it follows from these; there may be a thousand
+	}
 	a, b := describe(old, was), describe(s, p)
 	if a.Name != b.Name {
 		out = append(out, fmt.Sprintf("interface %s is now called %s", a.Name, b.Name))

@@ -24,6 +24,7 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if link == nil {
 		return nil, UnknownInterface(s, iface)
 	}
+	link = receiver(s.Network, link)
 	desc, err := packet.Parse(description)
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
@@ -37,12 +38,23 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
-	if br := s.Network.Link(link.Master); br == nil || link.Port == nil {
-		x.out.Rules = x.rules(link)
-	} else if [6]byte(frame[:6]) == br.MAC { // other frames of bridges pass no rules, or are not fast
-		x.out.Rules = x.rules(br)
+	switch br := s.Network.Link(link.Master); {
+	case br == nil || link.Port == nil:
+		x.out.Rules = x.rules(link, nil)
+	case [6]byte(frame[:6]) == br.MAC:
+		x.out.Rules = x.rules(br, link)
+	default:
+		x.out.Rules = x.frameRules(link, br)
 	}
 	return x.out, nil
+}
+
+// receiver is the device that a packet belongs to which a device receives: for members of bonds, but not for those that Linux does not listen to, the bond.
+func receiver(net *model.Network, link *model.Link) *model.Link {
+	if bond := net.Link(link.Master); bond != nil && bond.Bond != nil && slices.Contains(bond.Bond.Active, link.Index) {
+		return bond
+	}
+	return link
 }
 
 // UnknownInterface is the error for an interface that does not exist, with the ones that do.
@@ -224,6 +236,15 @@ func (x *explainer) because(st stop, in *graph.Input, t datapath.Trace) []api.Re
 				}
 			}
 			add(why, "", string(st.hook), e.Name)
+		}
+	case t.Reason.Describe().Class == reason.Config && st.across(in):
+		m := st.port.Bridge
+		add(m.Why, "", "", m.Name)
+		switch family := familyOf(x.frame); family { // single rules (Except) are what the walk through them tells
+		case "ip4":
+			add(m.Call4.Why, family, "", m.Name)
+		case "ip6":
+			add(m.Call6.Why, family, "", m.Name)
 		}
 	case t.Reason.Describe().Class == reason.Config && in != nil:
 		add(x.path(in).Why, familyOf(x.frame), "", in.Name)

@@ -50,8 +50,8 @@ func router(change func(*control.State)) *control.State {
 	off := graph.Path{Why: []graph.Why{{Reason: reason.ForwardingOff, Detail: "net.ipv6.conf.all.forwarding = 0"}}}
 	s := &control.State{Network: &model.Network{}, Graph: &graph.Graph{}, Plan: &synth.Plan{}, Features: datapath.Features{TCX: true}, Took: 1500 * time.Microsecond}
 	for i, name := range []string{"in", "out"} {
-		s.Network.Links = append(s.Network.Links, model.Link{Index: i + 2, Name: name, Up: true})
-		s.Graph.Ports = append(s.Graph.Ports, graph.Port{Index: i + 2, Name: name, Kind: "veth", Hooks: []graph.Hook{graph.TC},
+		s.Network.Links = append(s.Network.Links, &model.Link{Index: i + 2, Name: name, Up: true})
+		s.Graph.Ports = append(s.Graph.Ports, &graph.Port{Index: i + 2, Name: name, Kind: "veth", Hooks: []graph.Hook{graph.TC},
 			Inputs: []graph.Input{{Index: i + 2, Name: name, IP4: path, IP6: off}}})
 	}
 	s.Plan.Tables.TxTC = map[uint32]uint32{2: 2, 3: 3}
@@ -63,7 +63,7 @@ func router(change func(*control.State)) *control.State {
 
 func TestStates(t *testing.T) {
 	slow := func(s *control.State) {
-		p := &s.Graph.Ports[0]
+		p := s.Graph.Ports[0]
 		p.Hooks, p.Why = nil, []graph.Why{{Reason: reason.PacketSocket, Detail: "tcpdump[7]"}}
 		p.Inputs[0].IP4 = graph.Path{Why: p.Why}
 	}
@@ -120,7 +120,7 @@ func TestRecorderTellsWhatChanged(t *testing.T) {
 	same.Generation = 1
 	slow := router(func(s *control.State) {
 		s.Generation = 2
-		p := &s.Graph.Ports[1]
+		p := s.Graph.Ports[1]
 		p.Hooks, p.Why = nil, []graph.Why{{Reason: reason.Qdisc, Detail: "tbf"}}
 		p.Inputs[0].IP4 = graph.Path{Why: p.Why}
 		s.Plan.Tables.TxTC = map[uint32]uint32{2: 2}

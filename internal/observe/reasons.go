@@ -24,7 +24,7 @@ func Reasons(s *control.State, d *datapath.Datapath) ([]api.ReasonRow, error) {
 		rows[code] = api.ReasonRow{Reason: info.Name, Class: info.Class.String(), Doc: info.Doc}
 	}
 	for i := range s.Graph.Ports {
-		p := &s.Graph.Ports[i]
+		p := s.Graph.Ports[i]
 		for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
 			c, _, err := d.Counters(p.Index, hook)
 			if err != nil {

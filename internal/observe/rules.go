@@ -149,6 +149,8 @@ func (x *ruleTeller) rule(r *ruleset.Rule) api.Rule {
 			}
 		case ruleset.VerdictMap:
 			set(s.Set)
+		case ruleset.SetByMap:
+			set(s.Set)
 		case ruleset.Count:
 			// The first counter of a rule is the one that its user means; named ones are shared with other rules.
 			if p, b, f := x.counted(s.Counter); row.Packets == nil && all.Counters[s.Counter].At.Kind != ruleset.NamedCounter {

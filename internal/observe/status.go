@@ -18,7 +18,7 @@ import (
 func Interfaces(s *control.State, d *datapath.Datapath) ([]api.Interface, error) {
 	out := make([]api.Interface, 0, len(s.Graph.Ports))
 	for i := range s.Graph.Ports {
-		p := &s.Graph.Ports[i]
+		p := s.Graph.Ports[i]
 		face := describe(s, p)
 		if d != nil {
 			if err := count(&face, d); err != nil {
@@ -169,7 +169,7 @@ func port(s *control.State, index int) *graph.Port {
 	if i == len(ports) || ports[i].Index != index {
 		return nil
 	}
-	return &ports[i]
+	return ports[i]
 }
 
 func hookNames(hooks []graph.Hook, s *control.State) (hook, mode string) {

@@ -22,43 +22,69 @@ import (
 )
 
 // rules follows the packet through Linux's rules, if there are any and it comes to them: other packets leave the fast path at a check of
-// their header or address, and whether Linux forwards them is not known here.
-func (x *explainer) rules(link *model.Link) *api.RuleWalk {
-	rs := x.filter()
-	code, known := reason.Parse(x.out.Reason)
-	if rs == nil || !known || !asksRules(code) {
-		return nil
-	}
-	p, ok := rulePacket(x.frame)
+// their header or address, and whether Linux forwards them is not known here. What is routed from a bridge came by a port of it, which br_netfilter may have noted.
+func (x *explainer) rules(link, port *model.Link) *api.RuleWalk {
+	rs, p, code, ok := x.comes(link)
 	if !ok {
 		return nil
 	}
-	p.IIF = ruleDevice(link)
+	if port != nil && x.shown(port.Index) {
+		p.PhysIn = ruleDevice(port)
+	}
 	out := x.state.Network.LinkByName(x.out.Egress)
 	if out == nil {
 		out = x.route(link, &p)
 	}
-	walk := &api.RuleWalk{Met: []api.RuleMatch{}}
+	if code == reason.Fast || code == reason.RuleDrop {
+		p.Back = rules.BackSame // what the program found; others do not come to rules that ask for it
+	}
 	var assumed []string
 	if out != nil {
 		p.OIF = ruleDevice(out)
 	} else {
 		assumed = append(assumed, "no way out, since there is no route")
 	}
-	if x.tracked(p.Src) {
-		state, what := uint8(ruleset.CTNew), "that it begins a connection"
-		if code == reason.Fast || code == reason.RuleDrop { // others do not get that far
-			state, what = ruleset.CTEstablished, "that its connection is established and not translated"
-		}
-		p.CT = &rules.Connection{State: state}
-		if q, ok := rulePacket(x.left); ok && (q.Src != p.Src || q.Dst != p.Dst || q.SPort != p.SPort || q.DPort != p.DPort) {
-			what = fmt.Sprintf("that its connection is established; it is translated to %s port %d > %s port %d", q.Src, q.SPort, q.Dst, q.DPort)
-			p.Translated = &rules.Destination{Addr: q.Dst, Port: q.DPort}
-		}
-		assumed = append(assumed, what)
-	}
-	walk.Assumed = strings.Join(assumed, ", and ")
+	assumed = append(assumed, x.connection(&p, code)...)
+	assumed = append(assumed, x.unread(rs)...)
 	res, met := rules.NewInterpreter(rs).Trace(p)
+	return walked(code, res, met, assumed)
+}
+
+// comes gives the packet and the rules that it comes to, by the reason that the program gave; not ok where there are none, or it does not come to them.
+func (x *explainer) comes(link *model.Link) (rs *ruleset.Ruleset, p rules.Packet, code reason.Code, ok bool) {
+	rs = x.filter()
+	code, known := reason.Parse(x.out.Reason)
+	if rs == nil || !known || !asksRules(code) {
+		return nil, p, code, false
+	}
+	p, ok = rulePacket(x.frame)
+	p.IIF = ruleDevice(link)
+	return rs, p, code, ok
+}
+
+// connection gives the packet the connection that it probably belongs to where connections are tracked, and says what of it is taken for granted.
+func (x *explainer) connection(p *rules.Packet, code reason.Code) []string {
+	if !x.tracked(p.Src) {
+		return nil
+	}
+	state, what := uint8(ruleset.CTNew), "that it begins a connection"
+	if code == reason.Fast || code == reason.RuleDrop { // others do not get that far
+		state, what = ruleset.CTEstablished, "that its connection is established and not translated"
+	}
+	p.CT = &rules.Connection{State: state}
+	if q, ok := rulePacket(x.left); ok && (q.Src != p.Src || q.Dst != p.Dst || q.SPort != p.SPort || q.DPort != p.DPort) {
+		what = fmt.Sprintf("that its connection is established; it is translated to %s port %d > %s port %d", q.Src, q.SPort, q.Dst, q.DPort)
+		p.Translated = &rules.Destination{Addr: q.Dst, Port: q.DPort}
+	}
+	return []string{what}
+}
+
+// walked puts a way through the rules in words; nil for one that meets none.
+func walked(code reason.Code, res rules.Result, met []rules.Ref, assumed []string) *api.RuleWalk {
+	if len(met) == 0 && res.Outcome == rules.Accepted {
+		return nil
+	}
+	walk := &api.RuleWalk{Met: []api.RuleMatch{}, Outcome: res.Outcome.String(), Assumed: strings.Join(assumed, ", and ")}
 	hook := ""
 	for _, m := range met {
 		if m.Chain.Base != nil {
@@ -70,12 +96,8 @@ func (x *explainer) rules(link *model.Link) *api.RuleWalk {
 		}
 		walk.Met = append(walk.Met, row)
 	}
-	walk.Outcome = res.Outcome.String()
 	if res.Outcome != rules.Accepted {
 		walk.By, walk.Why = res.By.String(), res.Why
-	}
-	if len(met) == 0 && res.Outcome == rules.Accepted {
-		return nil
 	}
 	if len(assumed) == 0 {
 		walk.Disagree = disagreement(code, res)
@@ -95,6 +117,18 @@ func (x *explainer) filter() *ruleset.Ruleset {
 		return rs
 	}
 	return &read.Ruleset
+}
+
+// unread says that an ipset is taken for empty which programs can ask, but of which not every element was understood.
+func (x *explainer) unread(rs *ruleset.Ruleset) []string {
+	for i := range rs.Sets {
+		s := &rs.Sets[i]
+		asked := func(n ruleset.Set) bool { return n.Live && n.Name == s.Name && n.Unknown == "" }
+		if s.Dialect == ruleset.IPSet && !s.Live && s.Unknown != "" && slices.ContainsFunc(x.state.Network.Filter.Sets, asked) {
+			return []string{"nothing of ipset " + s.Name + ", which programs ask but `explain` cannot read"}
+		}
+	}
+	return nil
 }
 
 // disagreement says how a program's answer is none that the rules allow. It may always leave a packet to Linux.
