@@ -15,15 +15,16 @@ import (
 // Case is a configuration and what happens to it. It is a value: two runs of one
 // case send the same bytes.
 type Case struct {
-	Name  string `json:"name"`
-	Seed  uint64 `json:"seed,omitempty"`  // what the generator made it from; 0 for cases written by hand
-	Hook  string `json:"hook"`            // "xdp", "tc" or "auto": shunt's --hook
-	Tier  string `json:"tier,omitempty"`  // "generic": shunt keeps to programs that serve every port
-	Late  bool   `json:"late,omitempty"`  // shunt starts after the first step's commands
-	Steps []Step `json:"steps"`           // in order
-	Exact bool   `json:"exact,omitempty"` // at XDP, what is in the packets alone decides by which reason they leave; predict.go says which
-	Slow  Excuse `json:"slow"`            // what the configuration lets shunt leave to Linux
-	Why   string `json:"why,omitempty"`   // for people: what the case is about
+	Name   string `json:"name"`
+	Seed   uint64 `json:"seed,omitempty"`   // what the generator made it from; 0 for cases written by hand
+	Hook   string `json:"hook"`             // "xdp", "tc" or "auto": shunt's --hook
+	Tier   string `json:"tier,omitempty"`   // "generic": shunt keeps to programs that serve every port
+	Late   bool   `json:"late,omitempty"`   // shunt starts after the first step's commands
+	Strict bool   `json:"strict,omitempty"` // shunt's --strict
+	Steps  []Step `json:"steps"`            // in order
+	Exact  bool   `json:"exact,omitempty"`  // at XDP, what is in the packets alone decides by which reason they leave; predict.go says which
+	Slow   Excuse `json:"slow"`             // what the configuration lets shunt leave to Linux
+	Why    string `json:"why,omitempty"`    // for people: what the case is about
 }
 
 // Step is some commands, run in order in the router, and then some frames.
@@ -34,7 +35,9 @@ type Step struct {
 	// changes that must hold from the very next packet on.
 	Immediate bool `json:"immediate,omitempty"`
 	// Frozen stops shunt's process before the commands and lets it go on after the frames have left.
-	Frozen  bool     `json:"frozen,omitempty"`
+	Frozen bool `json:"frozen,omitempty"`
+	// Killed kills shunt's process before the commands and starts another after the frames have left.
+	Killed  bool     `json:"killed,omitempty"`
 	Packets []Packet `json:"packets,omitempty"`
 }
 
@@ -106,9 +109,9 @@ func (c *Case) Size() (commands, packets int) {
 // which frames to send.
 func (c *Case) Script() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s (seed %d, --hook %s%s)\n", c.Name, c.Seed, c.Hook, inTier(c.Tier))
+	fmt.Fprintf(&b, "# %s (seed %d, --hook %s%s%s)\n", c.Name, c.Seed, c.Hook, map[bool]string{true: " --strict"}[c.Strict], inTier(c.Tier))
 	for i, s := range c.Steps {
-		fmt.Fprintf(&b, "# step %d\n", i+1)
+		fmt.Fprintf(&b, "# step %d%s\n", i+1, map[bool]string{true: ", shunt killed before it and started again behind"}[s.Killed])
 		for _, cmd := range s.Commands {
 			b.WriteString(shellLine(cmd) + "\n")
 		}
@@ -131,15 +134,33 @@ func shellLine(cmd string) string {
 	case "nft":
 		return "nft '" + rest + "'"
 	case "listen":
-		return "tcpdump -pni " + strings.Fields(rest)[0] + " &"
+		return tcpdumpLine(strings.Fields(rest))
 	case "carrier":
 		return "# the other end of the cable: " + rest
 	case "drop-priority", "drop-mark":
 		return "# a tc filter on the way out drops skb->" + strings.TrimPrefix(word, "drop-") + ": " + rest
+	case "plain":
+		return "# the other end of the cable takes no XDP frames: ip link set w" + rest + " xdp off"
+	case "foreign":
+		return "# another program is attached: " + rest + " (foreign.go)"
+	case "socket":
+		return "# a socket is opened: " + rest + " (sockets.go)"
 	case "host":
 		return "# a host answers: " + rest
 	}
 	return cmd
+}
+
+// tcpdumpLine is the command that listens as a case's listener does.
+func tcpdumpLine(words []string) string {
+	filter := words[2:]
+	if words[1] != "all" {
+		filter = append([]string{"ether proto 0x" + words[1], "and"}, filter...)[:max(1, 2*len(filter))]
+	}
+	if len(filter) == 0 {
+		return "tcpdump -pni " + words[0] + " &"
+	}
+	return "tcpdump -pni " + words[0] + " '" + strings.Join(filter, " ") + "' &"
 }
 
 // Load reads a case from a file.

@@ -38,21 +38,27 @@ func tally(frames [][]byte, own *addresses) map[string]int {
 func compare(linux, shunt *output, own *addresses) []string {
 	var diffs []string
 	for i := range Ports {
-		a, b := tally(linux[i], own), tally(shunt[i], own)
-		var lost, extra []string
-		for _, key := range slices.Sorted(maps.Keys(a)) {
-			if n := a[key] - b[key]; n > 0 {
-				lost = append(lost, fmt.Sprintf("%d of %d", n, a[key])+"\x00"+key)
-			}
+		diffs = append(diffs, compareFrames(portName(i), linux[i], shunt[i], own)...)
+	}
+	return diffs
+}
+
+// compareFrames is compare for what was seen in one place.
+func compareFrames(place string, linux, shunt [][]byte, own *addresses) []string {
+	a, b := tally(linux, own), tally(shunt, own)
+	var lost, extra, diffs []string
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if n := a[key] - b[key]; n > 0 {
+			lost = append(lost, fmt.Sprintf("%d of %d", n, a[key])+"\x00"+key)
 		}
-		for _, key := range slices.Sorted(maps.Keys(b)) {
-			if n := b[key] - a[key]; n > 0 {
-				extra = append(extra, fmt.Sprintf("%d of %d", n, b[key])+"\x00"+key)
-			}
+	}
+	for _, key := range slices.Sorted(maps.Keys(b)) {
+		if n := b[key] - a[key]; n > 0 {
+			extra = append(extra, fmt.Sprintf("%d of %d", n, b[key])+"\x00"+key)
 		}
-		for j := range max(len(lost), len(extra)) {
-			diffs = append(diffs, describeDiff(i, at(lost, j), at(extra, j)))
-		}
+	}
+	for j := range max(len(lost), len(extra)) {
+		diffs = append(diffs, describeDiff(place, at(lost, j), at(extra, j)))
 	}
 	return diffs
 }
@@ -64,11 +70,11 @@ func at(list []string, i int) string {
 	return ""
 }
 
-func describeDiff(port int, lost, extra string) string {
+func describeDiff(place, lost, extra string) string {
 	var b strings.Builder
 	_, want, hasWant := strings.Cut(lost, "\x00")
 	_, got, hasGot := strings.Cut(extra, "\x00")
-	fmt.Fprintf(&b, "p%d:", port)
+	fmt.Fprintf(&b, "%s:", place)
 	if hasWant {
 		fmt.Fprintf(&b, "\n  only Linux:  %s", show(want))
 	}

@@ -24,7 +24,7 @@ type connections map[string]connection
 
 var (
 	connLine = regexp.MustCompile(`^ipv[46] +\d+ +(\w+) +\d+ +(\d+) +(?:([A-Z_0-9]+) +)?(\S+=.*)$`)
-	connUse  = regexp.MustCompile(` use=\d+`)
+	connUse  = regexp.MustCompile(` (?:use|delta-time)=\d+`)
 )
 
 // connections reads the table; one that is not there has no entries.

@@ -65,6 +65,17 @@ func (c *coverage) add(before, now status) (fast int) {
 	return fast
 }
 
+// addExits notes the reasons that close ways out, as far as the interface as a way in does not share them.
+func (c *coverage) addExits(g exits) {
+	for _, e := range g.Egress {
+		for _, list := range [][]exitReason{e.XDP, e.TC} {
+			for _, w := range list {
+				c.config[w.Reason]++
+			}
+		}
+	}
+}
+
 func (c *coverage) merge(o coverage) {
 	for k, v := range o.packets {
 		c.packets[k] += v
@@ -97,16 +108,19 @@ func (c *coverage) String() string {
 	return b.String()
 }
 
-// missed lists the reasons of the data path that no packet met, those that the kernel under the rig cannot
-// produce left out.
+// missed lists the reasons that no packet met and no interface had, those that the kernel under the rig cannot produce left out.
 func (c *coverage) missed(impossible map[string]string) []string {
 	var out []string
 	for code := reason.Code(0); code < reason.Count; code++ {
 		info := code.Describe()
-		if info.Class == reason.Config || impossible[info.Name] != "" {
+		if impossible[info.Name] != "" {
 			continue
 		}
-		if c.packets["xdp "+info.Name]+c.packets["tc "+info.Name] == 0 {
+		seen := c.packets["xdp "+info.Name] + c.packets["tc "+info.Name]
+		if info.Class == reason.Config {
+			seen += c.config[info.Name]
+		}
+		if seen == 0 {
 			out = append(out, info.Name)
 		}
 	}
@@ -142,16 +156,24 @@ var impossible = map[string]string{
 	"bridge-table":   "a bridge's table of stations is resized within microseconds, and no run has stations enough to fill a bucket",
 	"bridge-member":  "needs bridges that filter by VLAN; cases that virtual machines run, and TestVLANBridge of internal/control",
 	"skb-mark":       "marks come from tc filters with actions, which this kernel lacks, and those make the port slow anyway",
+	// What keeps an interface or a family out.
+	"af-xdp":              "where the kernel does not list AF_XDP sockets (xdp_diag) all is `unreadable` in the case 'socket af_xdp'; internal/graph tests it",
+	"attach-failed":       "needs a driver that says it could and then refuses; tested in test/scenario (xdp.txtar)",
+	"bridge-unreadable":   "needs a kernel whose bridges cannot be read by programs, or one that is locked down; internal/graph tests it",
+	"bridge-vlan":         "needs bridges that filter by VLAN; as bridge-member",
+	"excluded":            "an option of shunt, which the rig does not give; internal/graph tests it",
+	"unreadable":          "where it lists them, the other way round",
+	"link-vlan-stripping": "a veth's tags are in its packets whatever its switches say, and other cards are not here; internal/graph tests it",
 }
 
-// nodes are those of internal/graph that any packet can pass; VLAN devices do not exist on every kernel.
-func (c *coverage) missedNodes() []string {
+// missedNodes lists the nodes of internal/graph that no packet passed; those of VLAN devices only where the kernel has some.
+func (c *coverage) missedNodes(vlans bool) []string {
 	var out []string
 	for _, n := range []string{
-		graph.NodeGuard, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeNAT, graph.NodeLocal, graph.NodeFIB, graph.NodeRPFilter, graph.NodeSpecial,
+		graph.NodeGuard, graph.NodeVLAN, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeNAT, graph.NodeLocal, graph.NodeFIB, graph.NodeRPFilter, graph.NodeSpecial,
 		graph.NodeEgress, graph.NodeRulesIn, graph.NodeRulesOut, graph.NodeRewrite, graph.NodeRedirect, graph.NodeBridge,
 	} {
-		if c.nodes[n] == 0 {
+		if c.nodes[n] == 0 && (vlans || n != graph.NodeVLAN) {
 			out = append(out, n)
 		}
 	}

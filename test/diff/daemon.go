@@ -21,6 +21,8 @@ import (
 // daemon is `shunt run` in a twin, asked through its socket.
 type daemon struct {
 	bin, dir string
+	options  []string // beside the runtime directory
+	tier     string
 	dut      *lab.NS
 	cmd      *exec.Cmd
 	log      *bytes.Buffer
@@ -62,20 +64,33 @@ type packets struct {
 	Bytes   uint64            `json:"fast_bytes"`
 }
 
-// readyWithin is patience: emulated machines are a hundred times slower.
-const readyWithin = 90 * time.Second
+// readyWithin is patience. Emulated machines are a hundred times slower, and a busy one under them can starve a start, which has the lowest priority, for minutes.
+var readyWithin = map[bool]time.Duration{true: 90 * time.Second, false: 6 * time.Minute}[os.Getenv("SHUNT_VM") == ""]
 
-// startDaemon starts shunt in a router and waits until it says that it is ready.
-func startDaemon(bin string, dut *lab.NS, hook, tier string) (*daemon, error) {
+// answersWithin is how long shunt may take to answer, or to end.
+var answersWithin = map[bool]time.Duration{true: 10 * time.Second, false: 90 * time.Second}[os.Getenv("SHUNT_VM") == ""]
+
+// startDaemon starts shunt in a router as a case wants it, and waits until it says that it is ready.
+func startDaemon(bin string, dut *lab.NS, c *Case, tier string) (*daemon, error) {
 	dir, err := os.MkdirTemp("", "shunt-diff-")
 	if err != nil {
 		return nil, fmt.Errorf("making a runtime directory: %w", err)
 	}
-	d := &daemon{bin: bin, dir: dir, dut: dut, log: &bytes.Buffer{}, ended: make(chan error, 1)}
-	d.cmd = exec.Command(bin, "run", "--runtime-dir", dir, "--hook", hook)
-	d.cmd.Env = append(os.Environ(), "SHUNT_TIER="+tier)
+	d := &daemon{bin: bin, dir: dir, options: []string{"--hook", c.Hook}, tier: tier, dut: dut}
+	if c.Strict {
+		d.options = append(d.options, "--strict")
+	}
+	return d.again()
+}
+
+// again starts a daemon where one has been, or none yet.
+func (d *daemon) again() (*daemon, error) {
+	dir := d.dir
+	d = &daemon{bin: d.bin, dir: dir, options: d.options, tier: d.tier, dut: d.dut, log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	d.cmd = exec.Command(d.bin, append([]string{"run", "--runtime-dir", dir}, d.options...)...)
+	d.cmd.Env = append(os.Environ(), "SHUNT_TIER="+d.tier)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
-	if err := dut.Start(d.cmd); err != nil {
+	if err := d.dut.Start(d.cmd); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	go func() { d.ended <- d.cmd.Wait() }()
@@ -98,7 +113,7 @@ func startDaemon(bin string, dut *lab.NS, hook, tier string) (*daemon, error) {
 
 // ask puts a question as the command line does, but without starting a process for it: that takes longer than the answer.
 func (d *daemon) ask(verb api.Verb, args, into any) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answersWithin)
 	defer cancel()
 	client := api.Client{RuntimeDir: d.dir}
 	if err := client.Call(ctx, verb, args, into); err != nil {
@@ -109,6 +124,22 @@ func (d *daemon) ask(verb api.Verb, args, into any) error {
 
 func (d *daemon) status() (s status, err error) {
 	return s, d.ask(api.VerbStatus, nil, &s)
+}
+
+// exits is what the rig reads of `shunt show graph --json`.
+type exits struct {
+	Egress []struct {
+		XDP []exitReason `json:"xdp"`
+		TC  []exitReason `json:"tc"`
+	} `json:"egress"`
+}
+
+type exitReason struct {
+	Reason string `json:"reason"`
+}
+
+func (d *daemon) exits() (e exits, err error) {
+	return e, d.ask(api.VerbShow, api.ShowArgs{What: api.ShowGraph}, &e)
 }
 
 // explanation is what the rig reads of `shunt explain --json`.
@@ -142,6 +173,33 @@ func (d *daemon) settle(bound time.Duration) (status, error) {
 	return last, err
 }
 
+// kill ends the daemon without giving it time for anything.
+func (d *daemon) kill() error {
+	if err := d.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("killing shunt: %w", err)
+	}
+	<-d.ended
+	d.ended <- errors.New("it was killed") // for stop, if it is not started again
+	return nil
+}
+
+// caughtUp waits until no port's program calls itself stale, as guard words made it: on a busy machine the daemon looks later than once a second.
+func (d *daemon) caughtUp(within time.Duration) error {
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		stale := false
+		for port := range Ports {
+			said, err := d.explain(port, flowOf(port, h0, h1).UDP("probe"))
+			if err != nil {
+				return err
+			}
+			stale = stale || said.Reason == "stale"
+		}
+		if !stale || time.Now().After(deadline) {
+			return nil // what is still stale then shows in the packets
+		}
+	}
+}
+
 // stop ends the daemon and takes away what it left. A daemon that ended by itself is an error.
 func (d *daemon) stop() error {
 	select {
@@ -153,7 +211,7 @@ func (d *daemon) stop() error {
 	errs := []error{d.cmd.Process.Signal(syscall.SIGTERM)}
 	select {
 	case <-d.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(answersWithin):
 		errs = append(errs, errors.New("shunt does not end on SIGTERM"), d.cmd.Process.Kill())
 		<-d.ended
 	}

@@ -32,7 +32,7 @@
 //
 // # Callers
 //
-// `make diff`, `make fuzz`, `make mutants`, and CI. It needs root. A crash leaves namespaces that
+// `make diff`, `make fuzz-rig`, `make mutants`, and CI. It needs root. A crash leaves namespaces that
 // the next run sweeps away, and a shunt process that ends when its namespaces do not
 // matter to anybody: the rig starts it with its own process as the parent to die with.
 package diff

@@ -5,6 +5,7 @@ package diff
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/shuntnet/shunt/internal/api"
@@ -82,7 +83,11 @@ func (r *run) compareExplain() error {
 			})
 		case said.Fast && plainBridged(p) && string(p.Frame[:6]) != string(bridgeMAC):
 			r.checkEgress(p, said.Egress, &out, before, now, func(f []byte) bool {
-				return bytes.HasPrefix(p.Frame, f) // br_netfilter cuts padding off
+				if bytes.HasPrefix(p.Frame, f) { // br_netfilter cuts padding off
+					return true
+				}
+				was, is := packetOf(p.Frame), packetOf(f) // and translates
+				return is != "" && string(f[:14]) == string(p.Frame[:14]) && strings.HasPrefix(withoutNAT(withoutDS(was)), withoutNAT(withoutDS(is)))
 			})
 		}
 	}

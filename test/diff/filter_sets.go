@@ -185,8 +185,11 @@ func (g *filterGen) ipsets() string {
 		if s.v6 && k.kind != "bitmap:port" && k.kind != "hash:mac" {
 			b.WriteString(" family inet6")
 		}
-		if chance(g.rng, 40) {
+		switch n := g.rng.IntN(100); { // what elements have beside their key lies behind it
+		case n < 40:
 			b.WriteString(" counters")
+		case n < 60:
+			b.WriteString(pick(g.rng, []string{" comment", " skbinfo", " timeout 0", " timeout 0 comment"}))
 		}
 		b.WriteString("\n")
 		for range g.rng.IntN(10) {
@@ -227,6 +230,9 @@ func (g *filterGen) ipsetElement(s ipset) string {
 		}
 	}
 	out := strings.Join(parts, ",")
+	if s.kind == "hash:net,iface" && chance(g.rng, 20) {
+		out += " wildcard"
+	}
 	if strings.Contains(s.kind, "hash:net") && chance(g.rng, 15) {
 		out += " nomatch"
 	}
@@ -255,7 +261,11 @@ func (g *filterGen) matchIPSet(at place) string {
 	for _, k := range ipsetKinds {
 		if k.kind == s.kind {
 			directions := k.directions
-			if chance(g.rng, 30) && !strings.Contains(s.kind, "mac") && s.kind != "hash:net,iface" {
+			switch {
+			case !chance(g.rng, 30):
+			case s.kind == "hash:net,iface" && chance(g.rng, 50):
+				directions = pick(g.rng, []string{"src,dst", "dst,src"})
+			case !strings.Contains(s.kind, "mac") || chance(g.rng, 50):
 				directions = strings.NewReplacer("src", "dst", "dst", "src").Replace(directions)
 			}
 			return fmt.Sprintf("-m set %s--match-set %s %s", g.not(at), s.name, directions)

@@ -51,26 +51,31 @@ func genQdiscs(rng *rand.Rand, c *Config) {
 	}
 	p := c.port(rng)
 	dev := portName(p)
-	switch rng.IntN(6) {
+	switch rng.IntN(8) {
 	case 0:
 		c.add("tc qdisc add dev %s root tbf rate 1gbit burst 128k latency 400ms", dev)
 		c.Slow.Out = append(c.Slow.Out, p)
 	case 1:
-		c.add("tc qdisc add dev %s root handle 1: prio", dev)
+		c.add("tc qdisc add dev %s root handle 1: htb default 1", dev)
 		c.Slow.Out = append(c.Slow.Out, p)
 	case 2:
 		c.add("tc qdisc add dev %s root pfifo_fast", dev)
 		c.Slow.Out = append(c.Slow.Out, p)
 	case 3:
 		c.add("tc qdisc add dev %s clsact", dev)
-		c.add("tc filter add dev %s ingress prio 1 protocol ip u32 match ip dport 2000 0xffff action drop", dev)
+		c.add("tc filter add dev %s ingress prio 1 bpf da bytecode %s", dev, dropUDP(foreignPort))
 		c.excusePort(p)
 	case 4:
 		c.add("tc qdisc add dev %s clsact", dev)
-		c.add("tc filter add dev %s egress prio 1 protocol ip u32 match ip dport 2000 0xffff action drop", dev)
+		c.add("tc filter add dev %s egress prio 1 bpf da bytecode %s", dev, dropUDP(foreignPort))
 		c.excusePort(p)
 	case 5:
 		c.add("tc qdisc add dev %s clsact", dev)
+	case 6, 7:
+		c.add("tc qdisc add dev %s clsact", dev)
+		c.add("tc filter add dev %s %s prio 1 protocol ip u32 match ip dport 2000 0xffff action mirred egress redirect dev %s", dev, pick(rng, []string{"ingress", "egress"}), portName((p+1)%Ports))
+		c.excusePort(p)
+		c.Slow.Out = append(c.Slow.Out, (p+1)%Ports)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // Conversations makes a case of several conversations at a time through the common router, which tracks and mostly translates them and asks rules about
 // their states, while its configuration changes. What sides send follows TCP, so that both twins' windows hold it, with accidents between.
 func Conversations(seed uint64, hook string) *Case {
-	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b))}
+	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b)), later: rand.New(rand.NewPCG(seed, 0x6c_61_74_65))}
 	if chance(g.rng, 40) {
 		g.tables = pick(g.rng, []string{"legacy", "nft"})
 	}
@@ -24,7 +24,8 @@ func Conversations(seed uint64, hook string) *Case {
 	for i := range 3 + g.rng.IntN(3) {
 		g.talks = append(g.talks, g.newTalk(i))
 	}
-	out := &Case{Name: fmt.Sprintf("talks-%d", seed), Seed: seed, Hook: hook, Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10)}
+	out := &Case{Name: fmt.Sprintf("talks-%d", seed), Seed: seed, Hook: hook, Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10), Strict: chance(g.later, 12)}
+	g.strict = out.Strict
 	if seed%7 == 0 {
 		out.Tier = "generic"
 	}
@@ -33,12 +34,19 @@ func Conversations(seed uint64, hook string) *Case {
 		out.Steps = append(out.Steps, Step{Packets: g.turn(0)}, Step{Packets: g.turn(1)})
 	}
 	out.Steps = append(out.Steps, Step{Commands: []string{"sleep 50ms"}})
-	for range 4 + g.rng.IntN(5) {
+	dies := -1
+	if chance(g.later, 30) {
+		dies = g.later.IntN(4)
+	}
+	for i := range 4 + g.rng.IntN(5) {
 		g.wild = true
 		s := Step{Packets: g.turn(0)}
 		if chance(g.rng, 60) {
 			s.Commands, s.Immediate = g.change()
 			s.Frozen = s.Immediate && chance(g.rng, 15)
+		}
+		if i == dies {
+			s.Frozen, s.Killed = false, true
 		}
 		out.Steps = append(out.Steps, s, Step{Packets: g.turn(1)})
 	}
@@ -48,9 +56,11 @@ func Conversations(seed uint64, hook string) *Case {
 
 type talkGen struct {
 	rng    *rand.Rand
-	tables string // the kind of iptables that speaks, "legacy" or "nft"; "": nft itself
-	short  bool   // timeouts that pass during the case
-	wild   bool   // accidents happen
+	later  *rand.Rand // for what was added later, so that the rest of a seed's meaning stays
+	strict bool       // nothing may differ even outside of windows
+	tables string     // the kind of iptables that speaks, "legacy" or "nft"; "": nft itself
+	short  bool       // timeouts that pass during the case
+	wild   bool       // accidents happen
 	talks  []*talking
 	undo   [][]string // what changes of the configuration have to be taken back
 }
@@ -64,6 +74,7 @@ type talking struct {
 	got     [2]uint32 // how much of it the other has acknowledged
 	state   int
 	ended   [2]bool   // a side has sent its FIN
+	crosses [2]bool   // and the other's is to be under way already
 	called  [2]uint32 // the sequence number of a call in the midst of it
 }
 
@@ -248,6 +259,12 @@ func (g *talkGen) segments(t *talking, side int) (out []Packet) {
 	case t.state != talkOpen:
 		return nil
 	}
+	if t.crosses[1-side] { // this side's FIN knows nothing of the other's
+		t.crosses[1-side], t.ended[side] = false, true
+		out = append(out, g.how(port, t.says(side == 1, "FA", t.next[side], t.next[1-side]-1, "")[0].Frame))
+		t.next[side]++
+		return out
+	}
 	if t.ended[side] {
 		send("A", "", 0)
 		if t.ended[0] && t.ended[1] && chance(g.rng, 50) {
@@ -265,6 +282,14 @@ func (g *talkGen) segments(t *talking, side int) (out []Packet) {
 	if !g.wild {
 		return out
 	}
+	if g.strict && chance(g.later, 30) { // outside of the window, by what it says or what it has heard
+		far := pick(g.later, []uint32{70_000, 1 << 20, 1<<32 - 200_000})
+		if chance(g.later, 50) {
+			out = append(out, g.how(port, t.says(side == 1, "PA", t.next[side]+far, t.next[1-side], "out")[0].Frame))
+		} else {
+			out = append(out, g.how(port, t.says(side == 1, "PA", t.next[side], t.next[1-side]+far, "out")[0].Frame))
+		}
+	}
 	switch g.rng.IntN(14) {
 	case 0: // keep-alive
 		t.next[side]--
@@ -277,6 +302,7 @@ func (g *talkGen) segments(t *talking, side int) (out []Packet) {
 	case 3, 4:
 		send("FA", "", 1)
 		t.ended[side] = true
+		t.crosses[side] = !t.ended[1-side] && chance(g.later, 40)
 	case 5:
 		send(pick(g.rng, []string{"R", "RA"}), "", 0)
 		t.state = talkOver
@@ -317,7 +343,7 @@ func (g *talkGen) farewell(side int) (out []Packet) {
 
 // again: both sides have ended, and the client calls from the same port once more.
 func (t *talking) again(g *talkGen) {
-	t.state, t.ended = talkNew, [2]bool{}
+	t.state, t.ended, t.crosses = talkNew, [2]bool{}, [2]bool{}
 	t.next = [2]uint32{t.next[0] + 100_000, t.next[1] + 300_000}
 	t.got = t.next
 }

@@ -83,7 +83,7 @@ func (g *talkGen) translation() []string {
 // asked are rules that ask for connections or write what they remember; a verdict, if it stands behind them, follows.
 var asked4nft = []string{
 	"ct state established,related", "ct state established", "ct state new", "ct status snat", "ct status dnat", "ct status assured", "ct direction reply", "ct direction original", "ct mark 5", "ct mark 0",
-	"tcp flags & (fin | rst) != 0", "tcp flags syn", "meta l4proto udp", "meta length > 600", "ct state new ct mark set 5", "meta mark set ct mark", "meta mark 5", "ct state untracked", "ct state { established, new }",
+	"tcp flags & (fin | rst) != 0", "tcp flags syn", "meta l4proto udp", "meta length > 600", "ct state new ct mark set 5", "meta mark set ct mark", "ct mark set meta mark", "ct mark set 5", "meta mark 5", "ct state untracked", "ct state { established, new }",
 	"ct state vmap { established : accept, invalid : continue }", "tcp dport 80", "tcp sport 80", "iifname p0", "oifname p1",
 }
 
@@ -107,6 +107,9 @@ func (g *talkGen) filters() (out []string) {
 				}
 				if chance(g.rng, 50) {
 					lines = append(lines, "-A PREROUTING -j CONNMARK --restore-mark")
+				}
+				if chance(g.rng, 50) {
+					lines = append(lines, pick(g.rng, []string{"-A PREROUTING -j CONNMARK --save-mark", "-A PREROUTING -j CONNMARK --set-xmark 0x5/0x7"}))
 				}
 				out = append(out, restore(tool, "mangle", lines[0], lines[1:]...))
 			}

@@ -22,7 +22,7 @@ type hand struct {
 	hooks []string
 	// reasons must be hit, by some hook; "fast" counts too. A trap that nothing ran into proves nothing.
 	reasons []string
-	// needs is a kind of link that the kernel must have ("vlan", "vrf", "bond").
+	// needs is a kind of link, or a type of ipset, that the kernel must have ("vlan", "vrf", "ipset hash:mac").
 	needs string
 	// exact: see Case.Exact.
 	exact bool
@@ -30,12 +30,17 @@ type hand struct {
 	loads bool
 	// bare leaves out the common configuration.
 	bare bool
+	// strict is shunt's --strict.
+	strict bool
+	// late: shunt starts after the first step's commands.
+	late bool
 }
 
 type handStep struct {
 	do        []string
 	immediate bool
 	frozen    bool
+	killed    bool
 	packets   []Packet
 }
 
@@ -61,9 +66,9 @@ func common() []string {
 
 // toCase makes the case for a hook.
 func (h *hand) toCase(hook string) *Case {
-	c := &Case{Name: h.name + "/" + hook, Why: h.why, Hook: hook, Slow: h.slow, Exact: h.exact && hook == "xdp"}
+	c := &Case{Name: h.name + "/" + hook, Why: h.why, Hook: hook, Slow: h.slow, Strict: h.strict, Late: h.late, Exact: h.exact && hook == "xdp"}
 	for i, s := range h.steps {
-		step := Step{Commands: s.do, Immediate: s.immediate, Frozen: s.frozen, Packets: s.packets}
+		step := Step{Commands: s.do, Immediate: s.immediate, Frozen: s.frozen, Killed: s.killed, Packets: s.packets}
 		if i == 0 && !h.bare {
 			step.Commands = append(common(), s.do...)
 		}
@@ -135,6 +140,11 @@ func step(packets []Packet, do ...string) handStep { return handStep{do: do, pac
 // frozen: shunt's process is stopped before the commands and until the packets have left.
 func frozen(packets []Packet, do ...string) handStep {
 	return handStep{do: do, packets: packets, frozen: true}
+}
+
+// killed: shunt's process is killed before the commands, and another is started when the packets have left.
+func killed(packets []Packet, do ...string) handStep {
+	return handStep{do: do, packets: packets, killed: true}
 }
 
 // at once: the packets follow the commands without a pause.

@@ -108,10 +108,6 @@ func aroundTraps() []hand {
 		shell("tbf", Excuse{Out: []int{1}}, "tc qdisc add dev p1 root tbf rate 1gbit burst 128k latency 400ms"),
 		shell("clsact", Excuse{}, "tc qdisc add dev p0 clsact"),
 		shell("ingress qdisc", Excuse{}, "tc qdisc add dev p0 ingress"),
-		shell("packet socket", Excuse{In: []int{0}, Out: []int{0}}, "listen p0 all"),
-		shell("packet socket any", both, "listen any all"),
-		shell("packet socket ip", Excuse{In: []int{0}, Out: []int{0}}, "listen p0 0800"),
-		shell("lldp listener", Excuse{}, "listen p0 88cc"),
 		shell("carrier", Excuse{In: []int{2}, Out: []int{2}}, "ip link set p2 down"),
 		{name: "tbf-xdp", why: "the redirect target is not in the table: the packet must go up untouched (commit point)", hooks: []string{"xdp"}, slow: Excuse{Out: []int{1}},
 			steps: []handStep{step(some(), "tc qdisc add dev p1 root tbf rate 1gbit burst 128k latency 400ms")}, reasons: []string{"egress-slow", "fast"}},
@@ -215,8 +211,8 @@ func frozenNexthops() hand {
 // Hands are all cases written by hand.
 func Hands() []hand {
 	var out []hand
-	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(),
-		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps()} {
+	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(),
+		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps(), overlayFaultTraps()} {
 		out = append(out, list...)
 	}
 	return out

@@ -58,6 +58,21 @@ func hostile() []Packet {
 	return join(out, in(0, other.UDP("by the port's address")), tagged(stationA.up("10.3.1.1"), 5), tagged(stationA.up("10.3.1.1"), 0), in(0, f.UDP("padded"), lab.Edited(stationA.up("10.3.1.1")[0].Frame, lab.Pad(64))))
 }
 
+const vip6 = "fd00::1:0:0:0:100"
+
+// vipBehind has a virtual address at a station behind the bridge, and beside it at the host at p3, where routes lead there.
+func vipBehind(mac fmt.Stringer) (out []string) {
+	for _, addr := range []string{"10.0.0.100", vip6} {
+		out = append(out, fmt.Sprintf("ip neighbour replace %s lladdr %s dev br0 nud permanent", addr, mac), fmt.Sprintf("ip neighbour replace %s lladdr %s dev p3 nud permanent", addr, hostMAC(3, 0)))
+	}
+	return out
+}
+
+// toVIP are packets to that address from both sides, without replies of the router's own that are never the same twice.
+func toVIP() []Packet {
+	return join(down("10.0.0.100")[:2], down(vip6)[:2], stationA.up("10.0.0.100")[:2], stationA.up(vip6)[:2], down("10.0.0.16")[:2])
+}
+
 // bridgeAroundTraps are about everything else that a bridged frame may meet, and about routes through bridges.
 func bridgeAroundTraps() []hand {
 	all := join(chat(), strangers(), groups(), upAndDown(), onPorts())
@@ -80,8 +95,8 @@ func bridgeAroundTraps() []hand {
 		[]string{"nft flush ruleset", "nft add table bridge empty", "nft add chain bridge empty f { type filter hook forward priority 0; policy accept; }"})
 	ebtables := around("ebtables", "the old tool's rules", both, []string{"ebtables -A FORWARD -p IPv4 --ip-protocol udp --ip-destination-port 53 -j DROP"}, []string{"ebtables -P FORWARD DROP", "ebtables -A FORWARD -s " + stationA.mac().String() + " -j ACCEPT"}, []string{"ebtables -F", "ebtables -P FORWARD ACCEPT"})
 	early := around("filters on ports", "what stands before and behind a port is met by bridged frames too", both, []string{nftFile("add table netdev t", "add chain netdev t a { type filter hook ingress device p0 priority 0; }", "add rule netdev t a udp dport 53 counter drop")}, []string{"nft flush ruleset"},
-		[]string{"tc qdisc add dev p1 clsact", "tc filter add dev p1 ingress prio 1 protocol ip u32 match ip dport 53 0xffff action drop", "tc filter add dev p1 egress prio 1 protocol ip u32 match ip dport 2000 0xffff action drop"}, []string{"tc qdisc del dev p1 clsact"},
-		[]string{"tc qdisc add dev br0 clsact", "tc filter add dev br0 ingress prio 1 protocol ip u32 match ip dport 53 0xffff action drop", "tc filter add dev br0 egress prio 1 protocol ip u32 match ip dport 2000 0xffff action drop"}, []string{"tc qdisc del dev br0 clsact"},
+		[]string{"tc qdisc add dev p1 clsact", "tc filter add dev p1 ingress prio 1 bpf da bytecode " + dropUDP(53), "tc filter add dev p1 egress prio 1 bpf da bytecode " + dropUDP(2000)}, []string{"tc qdisc del dev p1 clsact"},
+		[]string{"tc qdisc add dev br0 clsact", "tc filter add dev br0 ingress prio 1 bpf da bytecode " + dropUDP(53), "tc filter add dev br0 egress prio 1 bpf da bytecode " + dropUDP(2000)}, []string{"tc qdisc del dev br0 clsact"},
 		[]string{nftFile("add table netdev t", "add chain netdev t e { type filter hook egress device p1 priority 0; }", "add rule netdev t e udp dport 2000 counter drop")}, []string{"nft flush ruleset"})
 	queue := around("queues and sockets", "a queueing discipline on the way out, and who listens", both, []string{"tc qdisc add dev p1 root tbf rate 1gbit burst 128k latency 400ms"}, []string{"tc qdisc del dev p1 root", "tc qdisc add dev br0 root tbf rate 1gbit burst 128k latency 400ms"},
 		[]string{"tc qdisc del dev br0 root", "listen p1 all"}, []string{"unlisten", "listen br0 all"}, []string{"unlisten", "drop-priority 1 2"})
@@ -102,6 +117,11 @@ func bridgeAroundTraps() []hand {
 		{name: "bridge routes changed", why: "the bridge and its ports change under routed traffic", bare: true, slow: onBridge, steps: []handStep{
 			step(join(everybody(), upAndDown()), irb("")...), step(upAndDown(), "ip link set p1 mtu 1300"), step(join(downSized(1300), downSized(1301), downSized(1400))), step(join(downSized(1300), downSized(1301)), "ip link set p1 mtu 1500", "ip link set br0 mtu 1300"),
 			step(upAndDown(), "bridge link set dev p1 state 4"), step(upAndDown(), "bridge link set dev p1 state 3"), step(join(everybody(), upAndDown()), "ip link set p0 nomaster"), step(upAndDown(), "ip link set br0 down"), step(join(everybody(), upAndDown()), "ip link set br0 up", "ip link set p0 master br0")}},
+		{name: "bridge routes to an address that moves", why: "a virtual address is the router's until it leaves the bridge, then a station's behind it, then one's beside it, for the next packet each time", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast", "stale"}, steps: []handStep{
+			step(join(everybody(), toVIP()), irb("", append(vipBehind(stationC.mac()), "ip address add 10.0.0.100/32 dev br0", "ip address add "+vip6+"/128 dev br0 nodad")...)...), frozen(toVIP(), "ip address del 10.0.0.100/32 dev br0", "ip address del "+vip6+"/128 dev br0"), step(join(everybody(), toVIP())),
+			step(toVIP(), "ip route add 10.0.0.100/32 dev p3", "ip route add "+vip6+"/128 dev p3"), step(join(everybody(), toVIP()), "ip route del 10.0.0.100/32 dev p3", "ip route del "+vip6+"/128 dev p3"),
+			frozen(toVIP(), "ip address add 10.0.0.100/32 dev br0", "ip address add "+vip6+"/128 dev br0 nodad"), step(toVIP(), "ip address del 10.0.0.100/32 dev br0", "ip address del "+vip6+"/128 dev br0", "ip address add 10.0.0.100/32 dev p3", "ip address add "+vip6+"/128 dev p3 nodad"),
+			step(join(everybody(), toVIP()), append([]string{"ip address del 10.0.0.100/32 dev p3", "ip address del " + vip6 + "/128 dev p3"}, vipBehind(stationB.mac())...)...)}},
 		{name: "bridge routes asked", why: "neighbours behind a bridge answer, and are learned by their answers", bare: true, slow: onBridge, steps: []handStep{
 			step(join(down("10.0.0.70"), down("fd00::1:0:0:0:70")), irb("", hostLine(1, "10.0.0.70", 6), hostLine(1, "fd00::1:0:0:0:70", 6))...), step(join(down("10.0.0.70"), down("fd00::1:0:0:0:70"))), step(join(down("10.0.0.70"), station{1, 6}.hello(2), down("10.0.0.70")))}},
 	}

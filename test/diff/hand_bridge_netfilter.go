@@ -27,7 +27,7 @@ func bridgeNetfilterTraps() []hand {
 	ruled.IP4, ruled.IP6 = true, true
 	six := shown
 	six.IP4 = true
-	said := join(everybody(), chat(), padded(), onPorts(), asks())
+	said, few := join(everybody(), chat(), padded(), onPorts(), asks()), byWire(onPorts())
 	on := bridge("", withBridgeNetfilter...)
 	alone := slices.Concat(on, []string{"sysctl net.ipv4.ip_forward=0", "sysctl net.ipv6.conf.all.forwarding=0"}) // routed packets rest on the same words
 	traps := slices.Concat(shownRules(), shownPorts(), shownConnections())
@@ -42,6 +42,9 @@ func bridgeNetfilterTraps() []hand {
 		bare("by a switch", "each switch is for one family, and off means off", shown, []string{"fast"}, step(said, on...), step(said, withoutBridgeNetfilter[0]), step(said, withBridgeNetfilter[0], withoutBridgeNetfilter[1])),
 		bare("by an option", "a bridge has switches of its own, which the next frame obeys", ruled, []string{"fast", "bridge-option"}, step(said, bridge("nf_call_iptables 1")...), frozen(said, "ip link set br0 type bridge nf_call_iptables 0"),
 			frozen(said, "ip link set br0 type bridge nf_call_ip6tables 1"), step(said, "ip link set br0 type bridge nf_call_iptables 1 nf_call_arptables 1"), step(said, chainOf("inet", "forward"))),
+		{name: "bridge shown by switches, to rules", why: "each switch turned while a rule of IP waits for frames: those of the namespace when they are seen, those of the bridge by the next frame", bare: true, slow: ruled, hooks: []string{"tc"}, reasons: []string{"fast", "rule-drop", "bridge-option"}, steps: []handStep{
+			step(join(everybody(), few), bridge("", append(withoutBridgeNetfilter[:len(withoutBridgeNetfilter):len(withoutBridgeNetfilter)], chainOf("inet", "forward"))...)...), step(few, withBridgeNetfilter[0]), step(few, withBridgeNetfilter[1]), step(few, withoutBridgeNetfilter[0]), step(few, withoutBridgeNetfilter[1]),
+			frozen(few, "ip link set br0 type bridge nf_call_iptables 1"), step(said), frozen(few, "ip link set br0 type bridge nf_call_iptables 0 nf_call_ip6tables 1"), step(said), step(few, slices.Concat(withBridgeNetfilter, []string{"ip link set br0 type bridge nf_call_ip6tables 0"})...)}},
 		bare("rules", "a rule that comes under traffic is met by the next frame, and of its family alone", ruled, []string{"fast", "stale"}, step(said, alone...), frozen(said, chainOf("ip", "forward")), step(said, "nft flush ruleset"),
 			frozen(said, chainOf("ip6", "prerouting")), step(said, "nft flush ruleset", "nft add table ip t", "nft add chain ip t empty { type filter hook postrouting priority 0; policy accept; }"), frozen(said, "nft add rule ip t empty udp dport 53 drop")),
 		bare("rules of old tables", "the same with the old tools, whose tables stay when they are empty", ruled, []string{"fast", "stale"}, slices.Concat([]handStep{step(said, alone...)}, oldTables(said))...),
@@ -177,7 +180,7 @@ func shownConnections() (out []hand) {
 	dnat := slices.Concat(bridge("", withBridgeNetfilter...), []string{"ip address add 10.0.0.1/24 dev br0", fmt.Sprintf("ip neighbour replace %s lladdr %s dev br0 nud permanent", stationC.addr(false), stationC.mac()), one,
 		"nft table ip n { chain p { type nat hook prerouting priority dstnat; udp dport 80 dnat to " + stationC.addr(false).String() + "; }; }"})
 	asked, answered := byWire(in(0, ask.UDP("which"), ask.UDP("of you"))), byWire(in(2, answer.UDP("me"), answer.UDP("me")))
-	return append(out, hand{name: "bridge shown connection translated", why: "what is translated is Linux's, which finds another station for it", bare: true, slow: bothFamilies, loads: true, reasons: []string{"conntrack-new", "conntrack-nat"},
+	return append(out, hand{name: "bridge shown connection translated", why: "what gets another receiver is Linux's, which finds another station for it; what comes back gets another sender alone", bare: true, slow: bothFamilies, loads: true, reasons: []string{"fast", "conntrack-new", "conntrack-nat"},
 		steps: []handStep{step(join(everybody(), asked), dnat...), step(answered), step(nil, "sleep 2100ms"), step(asked), step(answered), step(asked), step(answered)}})
 }
 

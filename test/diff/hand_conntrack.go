@@ -16,6 +16,9 @@ import (
 // trackTable turns connection tracking on, as a gateway that masquerades some of its clients does.
 const trackTable = "nft table inet gw { chain post { type nat hook postrouting priority srcnat; ip saddr 10.0.0.11 masquerade; }; }"
 
+// invalidDrop drops what Linux calls invalid.
+const invalidDrop = "nft table inet bad { chain f { type filter hook forward priority 0; ct state invalid drop; }; }"
+
 // talk is a TCP connection between a host behind p0 and one behind p1, packet by packet.
 type talk struct {
 	client, server string
@@ -24,8 +27,9 @@ type talk struct {
 	// Where the router translates: what the server is really, and what it takes the client for; "" and 0: what they are.
 	real, seen         string
 	realPort, seenPort uint16
-	hairpin            bool    // the server is behind p0, too
-	tunnel             *tunnel // by which the server is reached
+	hairpin            bool      // the server is behind p0, too
+	tunnel             *tunnel   // by which the server is reached
+	stations           []station // the ends are these, on a bridge
 }
 
 var (
@@ -35,6 +39,15 @@ var (
 
 // flow is what one side sends, as it sees the other.
 func (c talk) flow(server bool) (port int, f lab.Flow) {
+	if c.stations != nil {
+		defer func() {
+			s := c.stations[map[bool]int{true: 1}[server]]
+			port, f.SrcMAC, f.DstMAC = s.port, s.mac(), bridgeMAC
+			if server && c.seen == "" {
+				f.DstMAC = c.stations[0].mac()
+			}
+		}()
+	}
 	if !server {
 		f = flowOf(0, c.client, c.server)
 		f.SrcPort, f.DstPort = c.port, cmp.Or(c.dport, 80)
@@ -106,7 +119,7 @@ func trackTraps() []hand {
 				step(c.says(false, "FA", 665, 1901, "")), step(c.says(true, "FA", 1901, 666, "")), step(c.data(5, 666, 1902)), step(c.says(true, "R", 1902, 0, "")), step(c.data(5, 671, 1902)))}
 	}
 	again := join(udp(0, h0, "10.1.2.3"), udp(0, h0, "10.1.2.3"), udp(0, h0v6, "2001:db8:1::9"), udp(0, h0v6, "2001:db8:1::9"))
-	return []hand{
+	return slices.Concat(trackAroundTraps(), hairpinTraps(), []hand{
 		conversation(talk4, "tcp"), conversation(talk6, "tcp ip6"),
 		{name: "conntrack plain", why: "new connections, other protocols, and everything else that passes a router", slow: both, reasons: []string{"conntrack-new", "conntrack-protocol", "conntrack-state"},
 			steps: []handStep{step(join(some(), services(), back()), append(to5(gw1, gw1v6), trackTable)...), step(join(some(), back(), again))}},
@@ -119,10 +132,19 @@ func trackTraps() []hand {
 		{name: "conntrack acknowledged", why: "what Linux saw go stays its business until it is acknowledged, or the connection has five minutes to live instead of five days", slow: both, reasons: []string{"fast"},
 			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), step(talk4.data(1, 151, 501, lab.TTL(1))), step(talk4.says(true, "A", 501, 152, "")), step(talk4.says(false, "A", 152, 501, "", lab.TTL(1))))},
 		{name: "conntrack liberal off", why: "windows are looked at again: what the fast path carried meanwhile must not make Linux call the rest invalid", slow: both, reasons: []string{"fast"},
-			steps: slices.Concat(talk4.begins(trackTable, "nft table inet bad { chain f { type filter hook forward priority 0; ct state invalid drop; }; }", "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), talk4.bulk(141, 3),
+			steps: slices.Concat(talk4.begins(trackTable, invalidDrop, "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=1"), talk4.bulk(141, 3),
 				[]handStep{step(talk4.data(3, 141+3*talkBytes, 501), "sysctl net.netfilter.nf_conntrack_tcp_be_liberal=0"), step(talk4.says(false, "FA", 144+3*talkBytes, 501, ""))})},
+		{name: "conntrack crossing", why: "both sides end at the same time, and neither's FIN knows of the other's", slow: both, reasons: []string{"fast", "conntrack-flags"},
+			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), step(join(talk4.says(true, "A", 501, 151, ""), talk4.says(true, "FA", 501, 151, ""))), step(talk4.says(false, "FA", 151, 501, "")),
+				step(talk4.says(false, "A", 152, 502, "")), step(talk4.says(true, "A", 502, 152, "")), step(talk4.data(2, 152, 502)))},
+		{name: "conntrack killed", why: "shunt dies, and with it whoever would mark, and comes back: connections go on, begin and end meanwhile as in Linux", slow: both, reasons: []string{"fast"},
+			steps: slices.Concat(talk4.begins(trackTable, invalidDrop), talk4.bulk(141, 3), []handStep{killed(talk4.data(3, 141+3*talkBytes, 501)), step(talk4.data(10, 144+3*talkBytes, 501)),
+				killed(join(talk4.data(3, 154+3*talkBytes, 501), talk6.says(false, "S", 100, 0, "")), "sleep 900ms"), step(talk6.says(true, "SA", 500, 101, "")), step(talk6.says(false, "A", 101, 501, "")),
+				step(talk4.says(true, "A", 501, 157+3*talkBytes, "")), killed(talk4.says(false, "FA", 157+3*talkBytes, 501, "")), step(talk4.says(true, "FA", 501, 158+3*talkBytes, "")), step(talk4.says(false, "A", 158+3*talkBytes, 502, ""))})},
+		{name: "conntrack strict", why: "told to be strict, shunt leaves TCP to Linux, which drops what is outside of the window", slow: both, strict: true, reasons: []string{"conntrack-window"},
+			steps: append(talk4.begins(trackTable, invalidDrop), step(talk4.data(3, 141, 501)), step(join(talk4.data(2, 1000141, 501), talk4.data(2, 144, 1000501), talk4.data(2, 4294000000, 501), talk4.data(2, 144, 501))))},
 		{name: "conntrack flush", why: "without a table nothing is tracked, though entries live on; with one again they count", slow: both, reasons: []string{"fast"},
 			steps: append(talk4.begins(trackTable), step(talk4.data(10, 141, 501)), atOnce(talk4.data(10, 151, 501), "nft flush ruleset"), step(join(talk4.data(10, 161, 501), some())),
 				atOnce(talk4.data(10, 171, 501), trackTable), step(talk4.data(10, 181, 501)))},
-	}
+	})
 }

@@ -27,6 +27,30 @@ func edgeRules() []hand {
 	grown := &out[len(out)-1] // it is left as it has become
 	grown.slow.IP4 = true     // the model of what must be fast takes it for what was read
 	grown.steps = append(grown.steps, atOnce(web, "nft delete rule ip t f handle 4"), step(web), atOnce(web, "nft add rule ip t f udp dport 2000 delete @s { ip saddr }"), step(web))
+	// Where the sender's route leads is looked up as Linux does; only packets for which it leads back are fast, and only while no prefix has several routes.
+	spoofed := join(web, back(), udp(2, h0v6, "2001:db8:5::1"), udp(0, "2001:db8:2::7", "2001:db8:5::1"), udp(0, "2001:db8:77::1", "2001:db8:5::1"), udp(1, "2001:db8:5::1", h0v6))
+	for _, c := range []struct{ name, rules string }{
+		{"nft", nftFile("add table inet t", "add chain inet t p { type filter hook prerouting priority 10; }", "add chain inet t f { type filter hook forward priority 0; }",
+			"add rule inet t p meta nfproto ipv6 fib saddr . mark . iif oif missing counter drop", "add rule inet t p counter", "add rule inet t f counter", "add rule inet t f tcp dport 80 counter drop")},
+		{"nft forward", nftFile("add table ip6 t", "add chain ip6 t f { type filter hook forward priority 10; }", "add rule ip6 t f fib saddr . mark . iif oif missing counter drop", "add rule ip6 t f tcp dport 80 counter drop", "add rule ip6 t f fib saddr oif exists counter")},
+		{"legacy", restore("ip6tables-legacy", "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", "-A PREROUTING -m rpfilter --validmark --invert -j DROP", "-A PREROUTING")},
+		{"loose", restore("ip6tables-nft", "mangle", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -m rpfilter --loose --invert -j DROP", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP")},
+	} {
+		add("route back "+c.name, "packets whose sender's route leads elsewhere, or nowhere, are dropped by rules", spoofed, []string{drop, reach, "fast"}, c.rules)
+		h := &out[len(out)-1]
+		h.steps = append(h.steps, atOnce(spoofed, "ip -6 route add 2001:db8:77::/48 via "+addr6(0, 0, 0x10).String()), atOnce(spoofed, "ip -6 route add 2001:db8:77::/48 via "+addr6(2, 0, 0x10).String()+" metric 5"),
+			step(spoofed), atOnce(spoofed, "ip -6 route del 2001:db8:77::/48 metric 5"), atOnce(spoofed, "ip -6 rule add pref 7 from 2001:db8:77::/48 lookup main"), step(spoofed))
+	}
+	add("aging set", "what is found in elements that expire is Linux's, whether they are there or not", web, []string{drop, reach, "fast"}, nftFile("add table ip t", "add set ip t s { type ipv4_addr; flags interval, timeout; }", "add set ip t c { type ipv4_addr . inet_service; flags interval, timeout; }",
+		"add map ip t m { type inet_service : verdict; flags timeout; }", "add element ip t s { 172.20.0.0/16, 10.1.0.0/16 timeout 1h, 10.0.0.0-10.0.0.9, 10.3.4.5 timeout 3s }", "add element ip t c { 10.5.0.0/16 . 80, 10.5.1.0/24 . 53 timeout 3s }", "add element ip t m { 2000 : drop, 53 timeout 3s : drop }",
+		"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t f ip daddr != @s ip daddr 10.2.0.0/16 counter", "add rule ip t f udp dport vmap @m", "add rule ip t f counter"))
+	aging := &out[len(out)-1]
+	aging.slow.IP4 = true // the model of what must be fast takes them for what was read
+	aging.steps = append(aging.steps, step(web, "sleep 3200ms"), atOnce(web, "nft add element ip t s { 10.3.4.5 timeout 1s }"), step(web, "sleep 1200ms"), atOnce(web, "nft add element ip t s { 10.3.4.5 }"))
+	add("aging pair", "a packet that two sets of one rule have, each in elements that expire and nothing else", web, []string{reach}, nftFile("add table ip t", "add set ip t a { type ipv4_addr; flags interval, timeout; }", "add set ip t b { type ipv4_addr; flags interval, timeout; }",
+		"add element ip t a { 10.0.0.0/16 timeout 1h }", "add element ip t b { 10.5.0.0/16 timeout 1h }",
+		"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @a ip daddr @b counter drop", "add rule ip t f counter"))
+	out[len(out)-1].slow.IP4 = true // as above
 	add("device groups", "bits beyond the mask", web, []string{drop, "fast"}, "ip link set p0 group 5", forwardChain("iptables-legacy", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP", "-m devgroup ! --src-group 0x6/0x1 -p tcp -j DROP"),
 		forwardChain("ip6tables-nft", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP"))
 	add("types by tos", "the type of a receiver is asked without the packet's TOS", withTOS, []string{reach, "fast"}, "ip route add local 10.5.1.0/24 dev lo", "ip route add 10.5.1.0/24 tos 0x10 via 10.0.2.10 table local", "ip route add local 10.5.0.0/18 dev lo", "ip route add 10.5.2.0/24 tos 0x10 via 10.0.2.10",

@@ -4,7 +4,10 @@ package diff
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
 // ipsetsBegin are sets of every type that is asked live, and elements that some of the packets are in.
@@ -72,6 +75,64 @@ var threeChanges = [][]string{
 	{"ipset add u6 fd00::1:0:0:0:10,udp:53,2001:db8:4::/47"}, {"ipset flush t6"},
 }
 
+// ifaceBegin are sets by networks and interfaces, and by the addresses of frames. In i and i6 one network hides a wider one, whatever interface that is for; elements with physdev are for nobody.
+func ifaceBegin() string {
+	own := hostMAC(0, 0).String()
+	return "ipset restore\n" + strings.Join([]string{
+		"create i hash:net,iface", "add i 10.0.0.0/16,p0", "add i 10.3.4.0/24,p1", "add i 10.3.0.0/16,p0", "add i 10.3.0.0/16,physdev:p0",
+		"create o hash:net,iface", "add o 10.1.0.0/16,p1", "add o 10.1.7.0/24,p1 nomatch", "add o 10.5.0.0/16,p wildcard", "add o 10.5.1.1,p1", "add o 10.2.0.0/15,p1",
+		"create i6 hash:net,iface family inet6", "add i6 fd00::/16,p0", "add i6 2001:db8:3::/48,p1", "add i6 2001:db8::/32,p0",
+		"create o6 hash:net,iface family inet6", "add o6 2001:db8:1::/48,p1", "add o6 2001:db8:5::/48,p wildcard", "add o6 2001:db8:1::9,p1 nomatch",
+		"create m hash:net,iface", "create l list:set", "add l i", "add l m", "add l i6",
+		"create b bitmap:ip,mac range 10.0.0.0/24", "add b 10.0.0.10," + own, "add b 10.0.0.11", "create c bitmap:ip,mac range 10.3.0.0/16 timeout 0", "add c 10.3.4.5," + own, "",
+	}, "\n")
+}
+
+func ifaceRules(six string) []string {
+	out := []string{
+		"-p udp -m set --match-set i" + six + " src,src -j DROP", "-p tcp -m set --match-set o" + six + " dst,dst -j DROP", "-p icmp -m set --match-set l src,src -j DROP",
+		"-p tcp -m tcp --dport 53 -m set ! --match-set o" + six + " dst,dst -j DROP", "-p udp -m udp --dport 80 -m set ! --match-set i" + six + " src,dst -j DROP",
+	}
+	if six == "" {
+		out = append(out, "-p tcp -m tcp --dport 80 -m set --match-set b src,src -j DROP", "-p udp -m set --match-set c src,src -j DROP", "-p sctp -m set ! --match-set b src,dst -j DROP")
+	}
+	return out
+}
+
+// ifaceChanges are changes of them. That of p0's name is in force once shunt knows it.
+var ifaceChanges = [][]string{
+	{"ipset add i 10.0.0.0/24,p1"}, {"ipset add i 10.0.0.0/24,p0"}, {"ipset del i 10.0.0.0/24,p1"}, {"ipset add i 10.0.0.0/24,p0 nomatch -exist"}, {"ipset del i 10.0.0.0/24,p0"}, {"ipset del i 10.3.4.0/24,p1"}, {"ipset add i 0.0.0.0/0,p0"},
+	{"ipset add i 10.0.0.0/28,pqrstuvwxyzabcd"}, {"ipset add o 10.1.2.0/24,p12"}, {"ipset flush i6"}, {"ipset add i6 ::/0,p0"}, {"ipset add o6 2001:db8:5::1,p0"}, {"ipset add o 10.5.1.0/24,p2 wildcard"}, {"ipset del o 10.5.1.1,p1"},
+	{"ipset del o 10.5.1.0/24,p2"}, {"ipset create t hash:net,iface timeout 100", "ipset add t 10.0.0.0/16,p0", "ipset add t 10.0.0.10,p0 nomatch timeout 1", "ipset swap i t"}, {"sleep 1200ms"}, {"ipset add i 10.0.0.10,p1 timeout 0"},
+	{"ipset add m 10.0.0.0/8,p0"}, {"ipset swap m o"}, {"ipset flush l"}, {"ipset del b 10.0.0.10"}, {"ipset add b 10.0.0.10"}, {"ipset del b 10.0.0.10", "ipset add b 10.0.0.10,02:00:00:00:00:99"},
+	{"ipset create d bitmap:ip,mac range 10.0.0.0/24", "ipset add d 10.0.0.10," + portMAC(0).String(), "ipset swap b d"}, {"ipset del c 10.3.4.5"}, {"ipset add c 10.3.4.5 timeout 1"},
+}
+
+// markBegin are sets by marks, and hashes by the addresses of frames, which not every kernel has.
+func markBegin() string {
+	own := hostMAC(0, 0).String()
+	return "ipset restore\n" + strings.Join([]string{
+		"create k hash:ip,mark", "add k 10.0.0.10,0x11", "add k 10.3.4.5,0", "create k6 hash:ip,mark family inet6 markmask 0xf0", "add k6 fd00::1:0:0:0:10,0x10", "add k6 2001:db8:3::4,0x0",
+		"create e hash:mac", "add e " + own, "create f hash:ip,mac", "add f 10.3.4.5," + own, "add f 10.0.0.10," + hostMAC(0, 1).String(), "create f6 hash:ip,mac family inet6", "add f6 2001:db8:3::4," + own,
+		"add f6 fd00::1:0:0:0:10," + hostMAC(0, 1).String(), "create g hash:mac", "create l list:set", "add l k", "add l k6", "add l f", "add l f6", "add l g", "",
+	}, "\n")
+}
+
+func markRules(six string) []string {
+	return []string{
+		"-p udp -m udp --dport 2000 -m set --match-set k" + six + " src,src -j DROP", "-p udp -m udp --sport 53 -m set --match-set l src,src -j DROP", "-p tcp -m set --match-set f" + six + " src,src -j DROP",
+		"-p tcp -m tcp --dport 80 -m set --match-set e src -j DROP", "-p tcp -m tcp --dport 53 -m set ! --match-set g src -j DROP", "-p udp -m udp --dport 80 -m set --match-set f" + six + " dst,dst -j DROP",
+		"-p udp -m udp --dport 53 -m set --match-set e dst -j DROP",
+	}
+}
+
+var markChanges = [][]string{
+	{"ipset add k 10.0.0.10,0x12"}, {"ipset del k 10.0.0.10,0x11"}, {"ipset flush k6"}, {"ipset add k6 fd00::1:0:0:0:10,0x1f"}, {"ipset add g " + hostMAC(0, 0).String()}, {"ipset del e " + hostMAC(0, 0).String(), "ipset add e " + portMAC(0).String()},
+	{"ipset add f 10.0.0.10," + hostMAC(0, 0).String()}, {"ipset add f6 fd00::1:0:0:0:10," + hostMAC(0, 0).String()}, {"ipset add f 10.5.1.1," + portMAC(0).String()}, {"ipset flush g"}, {"ipset add l e"},
+	{"ipset create t hash:ip,mac timeout 100", "ipset add t 10.0.0.10," + hostMAC(0, 0).String() + " timeout 1", "ipset swap f t"}, {"sleep 1200ms"}, {"ipset create u bitmap:ip,mac range 10.0.0.0/24", "ipset add u 10.0.0.10," + hostMAC(0, 0).String(), "ipset swap f u"},
+	{"ipset create v hash:ip,mark markmask 0xf comment", "ipset add v 10.0.0.10,0xf1", "ipset swap k v"}, {"ipset create w hash:ip,mark markmask 0xf0 forceadd", "ipset add w 10.0.0.10,0x1f", "ipset swap k w"},
+}
+
 // manyIPs fill a set until it has to be made larger several times.
 func manyIPs(set string, n int) string {
 	var b strings.Builder
@@ -102,6 +163,25 @@ func ipsetTraps() []hand {
 		three.steps = append(three.steps, atOnce(all, do...))
 	}
 	out = append(out, three)
+	byIface := hand{name: "rules live ipset iface", loads: true, why: "ipsets by interface and by the address of the frame are asked where the kernel keeps them", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}}
+	byIface.steps = append(byIface.steps, step(all, append(to5(gw1, gw1v6), ifaceBegin(), forwardChain("iptables-legacy", "ACCEPT", ifaceRules("")...), forwardChain("ip6tables-nft", "ACCEPT", ifaceRules("6")...),
+		restore("iptables-nft", "mangle", ":PREROUTING ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]", "-A PREROUTING -m set --match-set o dst,dst -j DROP", "-A POSTROUTING -p udp -m udp --sport 53 -m set --match-set i src,src -j DROP"))...))
+	for _, do := range ifaceChanges {
+		byIface.steps = append(byIface.steps, atOnce(all, do...))
+	}
+	swap := []string{"ip link set p3 name q3", "ip link set p0 name p3", "ip link set q3 name p0"}
+	byIface.steps = append(byIface.steps, step(all, append([]string{"ipset flush i", "ipset flush i6", "ipset add i 10.0.0.0/16,p0", "ipset add i6 fd00::/16,p3"}, swap...)...), step(all, swap...))
+	byMark := hand{name: "rules live ipset mark", needs: "ipset hash:ip,mark", loads: true, why: "ipsets by mark, and hashes by the address of the frame, are asked where the kernel keeps them, or left to Linux", slow: Excuse{Rules: true}}
+	if slices.Contains(ruleset.LiveTypes, "hash:ip,mark") {
+		byMark.reasons = []string{drop, "fast"}
+	}
+	byMark.steps = append(byMark.steps, step(all, append(to5(gw1, gw1v6), markBegin(), forwardChain("iptables-legacy", "ACCEPT", markRules("")...), forwardChain("ip6tables-nft", "ACCEPT", markRules("6")...),
+		restore("iptables-legacy", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p udp -j MARK --set-xmark 0x10/0xff", "-A FORWARD -p udp -m set ! --match-set l src,src -j MARK --set-xmark 0x1/0xf", "-A FORWARD -p udp -m set ! --match-set k src,src -j MARK --set-xmark 0x1/0x1"),
+		restore("ip6tables-nft", "mangle", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p udp -j MARK --set-xmark 0x1f/0xff"))...))
+	for _, do := range markChanges {
+		byMark.steps = append(byMark.steps, atOnce(all, do...))
+	}
+	out = append(out, byIface, byMark)
 	frozenSets := hand{name: "rules live ipset frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{
 		step(some(), append(to5(gw1, gw1v6), ipsetsBegin(), forwardChain("iptables-legacy", "ACCEPT", ipsetRules("")...))...)}}
 	for _, do := range ipsetChanges[:9] {

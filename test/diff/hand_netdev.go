@@ -2,7 +2,11 @@
 
 package diff
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
 
 // Chains at the ingress of devices: which packets meet them, in which order, what they count, and what of them only Linux can evaluate.
 
@@ -14,6 +18,15 @@ func ingressChain(family, table, chain, devices, priority, more string) []string
 // ingressLines joins chains and rules.
 func ingressLines(chains [][]string, rules ...string) string {
 	return nftFile(append(slices.Concat(chains...), prefixed("add rule ", rules)...)...)
+}
+
+// filledUp are packets with something behind them in their frames.
+func filledUp() (out []Packet) {
+	for _, to := range [][2]string{{h0, "10.5.1.1"}, {h0v6, "2001:db8:5::1"}} {
+		f := flowOf(0, to[0], to[1])
+		out = append(out, in(0, lab.Edited(f.UDP("x"), lab.Pad(64)), lab.Edited(f.UDP("x"), lab.Pad(100)), lab.Edited(f.UDP("tail"), lab.Append(1, 2, 3)))...)
+	}
+	return out
 }
 
 // netdevSets are rule sets at ingress with which traffic must be fast.
@@ -29,6 +42,7 @@ func netdevSets() []ruleSet {
 	add("ingress", "dropped where the device hands its packets over", ingressLines([][]string{in("p0", "0")}, "netdev t c tcp dport 80 counter drop", "netdev t c ip saddr 172.20.0.0/16 drop"), drop, "fast")
 	add("counters", "what comes by two of the devices counts, with the padding of its frame", ingressLines([][]string{in("p0, p2", "0")},
 		"netdev t c counter", "netdev t c ip protocol icmp counter", "netdev t c ip6 saddr fd00::/16 counter", "netdev t c meta protocol ip counter", "netdev t c iifname p2 counter drop"), drop, "fast")
+	out[len(out)-1].packets = join(all, filledUp())
 	add("priorities", "chains of three tables, in the order of their priorities; accept ends one chain, drop all", ingressLines([][]string{
 		ingressChain("netdev", "late", "c", "p0, p1", "10", ""), ingressChain("inet", "early", "c", "p0", "-10", ""), ingressChain("netdev", "middle", "c", "p1, p0, p2", "0", "policy drop;")},
 		"inet early c counter", "inet early c udp dport 53 counter accept", "inet early c udp dport 2000 counter drop", "netdev middle c udp dport { 9, 53, 2000 } counter accept", "netdev middle c meta l4proto != udp counter accept", "netdev late c counter drop"), drop)

@@ -132,8 +132,15 @@ func overlayTraps() []hand {
 	}
 	oversize := overlay("oversize", "a tunnel whose MTU is more than its underlay carries: Linux tells senders of IPv6, and cuts the outer packets of IPv4", podSizes(), loose(flannel("")), step(podSizes(), "ip link set vx0 mtu 1500"), step(both, "ip link set vx0 mtu 1450"))
 	oversize.slow.Out, oversize.reasons = []int{1}, []string{"egress-slow", "fast"}
-	another := overlay("into another", "out of one tunnel and into another, which must not take what the first one's outer header said for orders", out2out(node, second), append(flannel("df set", secondTunnel...), "ip link add md0 address 02:00:00:00:aa:09 type vxlan external dstport 4799", "ip link set md0 up"))
+	another := overlay("into another", "out of one tunnel and into another, which must not take what the first one's outer header said for orders", out2out(node, second), append(flannel("df set", secondTunnel...), metadata...))
 	another.reasons = []string{"tunnel-metadata"}
+	// What Linux writes down of one mtu stays for the next: each needs a case of its own.
+	oversize1 := overlay("oversize by one", "the same, and one byte less would fit", podSizes(), append(loose(flannel("")), "ip link set vx0 mtu 1451"), step(both, "ip link set vx0 mtu 1450"))
+	oversize1.slow.Out, oversize1.reasons = oversize.slow.Out, oversize.reasons
+	oversize6 := overlay("oversize IPv6", "the same over IPv6, whose header is longer", podSizes(), append(loose(overIPv6("")), "ip link set vx0 mtu 1450"), step(join(toPods(), sixth.carry(podFrames())), "ip link set vx0 mtu 1430"))
+	oversize6.slow.Out, oversize6.reasons = oversize.slow.Out, oversize.reasons
+	another6 := overlay("into another from IPv6", "an outer header of the other family says as much", sixth.carry([][]byte{fromPod(podA, "10.245.1.5").UDP("on"), fromPod(podA, "10.245.1.5").TCP("S", 1, "")}), slices.Concat(overIPv6(""), secondTunnel, metadata))
+	another6.reasons = []string{"tunnel-metadata"}
 	offload := overlay("offloads", "segments and checksums that are still to be done when a packet is put into the tunnel", podOffloads(), flannel(""), step(podOffloads(), "ip link set vx0 mtu 1300"))
 	offload.hooks = []string{"tc"}
 	external := overlay("metadata", "a device that takes the tunnel from routes is Linux's", both, []string{fmt.Sprintf("ip link add vx0 address %s type vxlan external dstport %d", vtepMAC, flannelPort), "ip link set vx0 up",
@@ -141,11 +148,26 @@ func overlayTraps() []hand {
 	external.slow, external.reasons = Excuse{}, []string{"link-attribute"}
 	policy := overlay("group policy", "a mark that travels in the outer header", both, flannel("gbp"))
 	policy.slow, policy.reasons = Excuse{}, []string{"link-attribute"}
+	clash := overlay("clash", "a second device of the network at the same port, which Linux refuses; and foreign hosts in it, by the other node's station and by one of their own, which the device hears, or drops once it learns", join(both, foreigners()),
+		flannel("", fmt.Sprintf("ip link add vx1 type vxlan id 1 local 10.0.1.1 dev p1 dstport %d nolearning", flannelPort)), step(join(foreigners(), both), "ip link set vx0 type vxlan learning"), step(join(both, foreigners()), "ip link set vx0 type vxlan nolearning"))
+	clash.loads = false
 	transit := overlay("transit", "other hosts' tunnels are packets like others", in(0, tunnelOf(flowOf(0, h0, h1)).wrap(podFrames()[0]), tunnelOf(flowOf(0, h0v6, h1v6)).wrap(podFrames()[1])), nil)
 	transit.slow = Excuse{}
-	return append(out, another, oversize, offload, external, policy, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
+	return append(out, another, another6, oversize, oversize1, oversize6, offload, external, policy, clash, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
 		connected("service", talk{client: h0, server: "10.43.0.80", port: 1000, real: podA, realPort: 8080}, natTable("ip", "ip daddr 10.43.0.80 tcp dport 80 dnat to 10.244.1.5:8080", "counter")),
 		connected("masqueraded", talk{client: "10.0.0.11", server: podA, port: 1000, seen: "10.244.0.0"}, natTable("ip", "counter", "ip saddr 10.0.0.11 oifname vx0 masquerade")))
+}
+
+// metadata is a rule that has the kernel keep what outer headers say (ip_tunnel_need_metadata()), for all namespaces, and if it goes with its namespace for good. It is
+// one of IPv6, so that it leaves the routes of IPv4 to the fast path.
+var metadata = []string{"ip -6 rule add tun_id 77 lookup 77"}
+
+// foreigners are frames of hosts that nobody has told of: one beside the other node, and one at another port.
+func foreigners() []Packet {
+	own := fromPod("10.244.9.9", h0)
+	own.SrcMAC = hostMAC(1, 1)
+	frames := append(podFrames(), own.UDP("foreign"), own.TCP("S", 1, ""))
+	return join(nodeAt(1, 1, 1, flannelPort).carry(frames), nodeAt(2, 0, 1, flannelPort).carry(frames))
 }
 
 // out2out are packets from one tunnel to another and back, one of them with bytes behind the packet.

@@ -143,6 +143,18 @@ func setSets(web []Packet) []ruleSet {
 		{name: "nft sets", why: "sets, concatenations and verdict maps", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t", "add set ip t s { type ipv4_addr; flags interval; counter; }", "add element ip t s { 172.20.0.0/16, 10.3.0.0/16 }",
 			"add set ip t c { type ipv4_addr . inet_service; flags interval; }", "add element ip t c { 10.5.0.0/16 . 75-85, 10.1.0.0/16 . 7 }", "add map ip t m { type inet_proto : verdict; }", "add chain ip t u", "add element ip t m { icmp : accept, gre : drop, udp : jump u }",
 			"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t u udp sport 53 counter drop", "add rule ip t f meta l4proto vmap @m", "add rule ip t f counter")}},
+		{name: "counted set", why: "elements that count, of which no packet meets one, and that nothing counts in behind a negated lookup", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t",
+			"add set ip t s { type ipv4_addr; flags interval; counter; }", "add element ip t s { 172.20.0.0/16, 172.22.0.1 }", "add set ip t c { type ipv4_addr . inet_service; counter; }", "add element ip t c { 172.20.0.1 . 80, 10.5.1.1 . 22 }",
+			"add set ip t n { type ipv4_addr; counter; }", "add element ip t n { 10.3.4.5, 10.0.0.10 }", "add map ip t m { type inet_service : verdict; counter; }", "add element ip t m { 22 : drop }", "add chain ip t f { type filter hook forward priority 0; }",
+			"add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t f tcp dport vmap @m", "add rule ip t f ip saddr != @n counter", "add rule ip t f ip daddr != @n tcp dport 80 counter drop")}},
+		{name: "mark by map", why: "a mark from a map, of elements or named, before and behind the route, asked for later", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t",
+			"add map ip t m { type ipv4_addr : mark; flags interval; }", "add element ip t m { 10.0.0.0/24 : 5, 10.3.0.0/16 : 0x20000001 }", "add chain ip t f { type filter hook forward priority -150; }",
+			"add rule ip t f counter meta mark set ip saddr map @m counter", "add rule ip t f meta mark set ip saddr . udp dport map { 10.0.0.10 . 53 : 7, 10.0.0.10 . 80 : 8 } counter accept", "add rule ip t f counter",
+			"add chain ip t g { type filter hook forward priority 0; }", "add rule ip t g meta mark 5 counter", "add rule ip t g meta mark 0x20000001 counter drop", "add rule ip t g meta mark 7 counter drop", "add rule ip t g meta mark 8 counter",
+			"add table inet u", "add chain inet u p { type filter hook prerouting priority 0; }", "add rule inet u p meta mark set tcp dport map { 80 : 9, 53 : 10 } counter", "add rule inet u p meta mark 9 meta mark set meta mark map { 9 : 11 }", "add rule inet u p meta mark 11 meta mark set meta mark or 0x100",
+			"add chain inet u f { type filter hook forward priority 10; }", "add rule inet u f meta mark 0x10b counter drop")}},
+		{name: "dynamic set", why: "rules may change the set by its flags, but none does", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t", "add set ip t s { type ipv4_addr; flags dynamic; size 100; }",
+			"add element ip t s { 10.3.4.5 }", "add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip daddr @s counter drop", "add rule ip t f ip saddr @s counter drop", "add rule ip t f tcp dport 80 counter")}},
 	}
 }
 
@@ -159,7 +171,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules(), netdevTraps()), longRules(), changingRules(), frontRules(), frontLegacy(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), countedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules(), edgeRules(), netdevTraps()), longRules(), changingRules(), frontRules(), frontLegacy(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), nestedMaps(), nestedChains(), countedMap(), changedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.
@@ -171,11 +183,43 @@ func emptiedChains(kind string) hand {
 		step(web, tool+" -t mangle -F FORWARD"), step(web, tool+" -t mangle -A FORWARD -p tcp -m tcp --dport 80 -j DROP"), step(web, tool+" -t mangle -I FORWARD -p udp"), step(web, tool+" -t mangle -F POSTROUTING"), step(web)}}
 }
 
+// nestedMaps calls chains out of chains that were called, by verdict maps, whose chains are never written out where they are called: each has rules behind
+// its call, which only packets meet that come back to it and not to a caller further out.
+func nestedMaps() hand {
+	return hand{name: "rules nested maps", loads: true, why: "chains that chains call come back to their own callers", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{
+		step(join(some(), services()), append(to5(gw1, gw1v6), nftFile("add table inet t", "add chain inet t a", "add chain inet t b", "add chain inet t c", "add chain inet t f { type filter hook forward priority 0; }",
+			"add rule inet t c counter", "add rule inet t c udp dport 53 counter return", "add rule inet t c udp sport 1000 counter",
+			"add rule inet t b iifname vmap { p0 : jump c, p1 : goto c }", "add rule inet t b counter", "add rule inet t b tcp dport 80 counter drop",
+			"add rule inet t a iifname vmap { p0 : jump b, p1 : goto b }", "add rule inet t a counter", "add rule inet t a udp dport 53 counter drop",
+			"add rule inet t f meta l4proto vmap { udp : jump a, tcp : jump a, gre : goto b }", "add rule inet t f counter"))...)}}
+}
+
+// nestedChains does so with jumps and gotos, of chains that are too large to be written out wherever they are called.
+func nestedChains() hand {
+	lines := []string{"-A FORWARD -p udp -j outer", "-A FORWARD -p tcp -j outer", "-A FORWARD -p icmp -g outer", "-A FORWARD -p gre -j outer", "-A FORWARD -p udp"}
+	for i := range 40 {
+		lines = append(lines, fmt.Sprintf("-A outer -s 172.20.%d.0/24 -j inner", i), fmt.Sprintf("-A inner -d 172.20.%d.0/24 -j DROP", i))
+	}
+	lines = append(lines, "-A outer -i p0 -j inner", "-A outer -p udp -m udp --dport 2000", "-A outer -p udp -m udp --dport 53 -j DROP", "-A outer -p tcp -g inner", "-A outer -p icmp -j DROP", "-A inner -p udp", "-A inner -p tcp -m tcp --dport 80 -j RETURN", "-A inner -p tcp")
+	return hand{name: "rules nested chains", loads: true, why: "the same with more than can be written out where it is called", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{
+		step(join(some(), services()), append(to5(gw1, gw1v6), restore("iptables-legacy", "filter", ":FORWARD ACCEPT [0:0]; :outer - [0:0]; :inner - [0:0]", lines...))...)}}
+}
+
 // countedMap has a verdict map whose elements count, which nobody could tell of fast packets.
 func countedMap() hand {
 	return hand{name: "rules counted map", loads: true, why: "elements of a verdict map count", slow: Excuse{IP4: true, IP6: true}, reasons: []string{reach, "fast"}, steps: []handStep{
 		step(join(some(), services()), append(to5(gw1, gw1v6), nftFile("add table ip t", "add map ip t m { type inet_service : verdict; counter; }", "add element ip t m { 80 : drop, 53 : accept }",
 			"add chain ip t c { type filter hook forward priority 0; }", "add rule ip t c udp dport vmap @m", "add rule ip t c tcp dport vmap @m"))...), step(join(some(), services()), "nft add element ip t m { 2000 : drop }")}}
+}
+
+// changedMap changes the map that gives marks; one that rules change, or whose elements count, is Linux's.
+func changedMap() hand {
+	web := join(some(), services())
+	return hand{name: "rules map of marks", loads: true, why: "a map of marks that changes", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, reach, "fast"}, steps: []handStep{
+		step(web, append(to5(gw1, gw1v6), nftFile("add table ip t", "add map ip t m { type inet_service : mark; }", "add element ip t m { 80 : 5 }", "add map ip t n { type inet_service : mark; counter; }", "add element ip t n { 2000 : 5 }",
+			"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f tcp dport vmap { 2000 : continue, 53 : accept }", "add rule ip t f meta mark set tcp dport map @m counter", "add rule ip t f meta mark 5 counter drop", "add rule ip t f meta mark 6 counter"))...),
+		atOnce(web, "nft add element ip t m { 2000 : 6 }"), step(web), atOnce(web, "nft delete element ip t m { 80 }"), step(web),
+		atOnce(web, "nft add rule ip t f meta mark set udp dport map @n counter"), step(web)}}
 }
 
 // countedLegacy changes rules that have counted: a tool sets counters to zero or to a value, and takes those of rules that stay along.

@@ -101,6 +101,12 @@ func TestOnto(t *testing.T) {
 	through("a shaper on the port", "10.0.0.2", byPort)
 	run(dut, "tc qdisc del dev p1 root")
 
+	run(dut, "nft add table bridge t && nft 'add chain bridge t c { type filter hook forward priority 0; }' && nft add rule bridge t c counter drop")
+	through("a chain for frames between ports", "10.0.0.2", straight)
+	run(dut, "nft 'add chain bridge t o { type filter hook output priority 0; }' && nft add rule bridge t o ip daddr 10.0.0.2 counter")
+	through("a chain for what this host sends", "10.0.0.2", byBridge)
+	run(dut, "nft delete table bridge t")
+
 	run(dut, "ip link set br0 promisc on")
 	through("a promiscuous bridge", "10.0.0.2", byBridge)
 	run(dut, "ip link set br0 promisc off")
@@ -139,7 +145,7 @@ func TestRoutedStreams(t *testing.T) {
 	}
 	talks := make(chan error, 2)
 	for _, addr := range []string{"10.0.0.2", "fd00::2"} {
-		go func() { talks <- talkTCP(n.Node("h2"), n.Node("h1"), netip.MustParseAddr(addr)) }()
+		go func() { talks <- talkTCP(n.Node("h2"), n.Node("h1"), netip.MustParseAddr(addr), wholeStream, nil) }()
 	}
 	for range 2 {
 		if err := <-talks; err != nil {

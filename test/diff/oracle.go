@@ -89,7 +89,7 @@ func metOtherwise(rs *ruleset.Ruleset) bool {
 	})
 	other := func(f ruleset.Field) bool {
 		switch f {
-		case ruleset.TTL, ruleset.SrcAddrType, ruleset.DstAddrType:
+		case ruleset.TTL, ruleset.SrcAddrType, ruleset.DstAddrType, ruleset.RouteBack, ruleset.RouteBackBy:
 			return true
 		case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
 			return late // which have none there
@@ -200,6 +200,8 @@ func asked(s ruleset.Step) (out []ruleset.Field) {
 	case ruleset.Lookup:
 		return s.Key
 	case ruleset.VerdictMap:
+		return s.Key
+	case ruleset.SetByMap:
 		return s.Key
 	}
 	return out

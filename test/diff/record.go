@@ -36,7 +36,7 @@ func (r *record) String() string {
 	line("began", "%s", r.Began.UTC().Format(time.RFC3339))
 	line("duration", "%v", r.Took.Round(time.Second))
 	line("seeds", "%d to %d, %d packets each", r.First, r.Last, r.Size)
-	line("configurations", "%d", r.Configurations)
+	line("configurations", "%d; asked for: %d %% with packet filters, %d %% with bridges, %d %% with tunnels", r.Configurations, filterShare, bridgeShare, overlayShare)
 	line("packets", "%d into each twin, %d of %d that had to be fast were", r.Result.Packets, r.Result.WasFast, r.Result.MustFast)
 	line("explained", "%d packets, as they then went", r.Result.Explained)
 	line("differences", "%d %v", len(r.Differed), r.Differed)

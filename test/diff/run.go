@@ -5,6 +5,7 @@ package diff
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,11 +40,12 @@ type Result struct {
 	WasFast     int // of those, at most what shunt's counter says
 	Seen        coverage
 	Explained   int
-	Refused     []string // commands that Linux did not take, and what it said
-	Slow        []string // some packets that should have been fast, and why they were not
-	Final       string   // the interfaces' states and reasons, for reports
-	Drawn       bool     // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
-	Starved     bool     // a kernel had no memory for what it wanted to say: a difference proves nothing
+	Heard       map[string]int // frames by the listener that heard them, in Linux's twin
+	Refused     []string       // commands that Linux did not take, and what it said
+	Slow        []string       // some packets that should have been fast, and why they were not
+	Final       string         // the interfaces' states and reasons, for reports
+	Drawn       bool           // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
+	Starved     bool           // a kernel had no memory for what it wanted to say: a difference proves nothing
 }
 
 // Close frees what the rig shares between runs.
@@ -91,11 +93,11 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage()}}
+	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage(), Heard: map[string]int{}}}
 	run.own.hides = c.translates()
 	run.own.cuts = c.bridged() || run.own.hides
 	if r.Shunt != "" && !c.Late {
-		if run.shunt.daemon, err = startDaemon(r.Shunt, run.shunt.dut, c.Hook, r.tier(c)); err != nil {
+		if run.shunt.daemon, err = startDaemon(r.Shunt, run.shunt.dut, c, r.tier(c)); err != nil {
 			return nil, err
 		}
 	}
@@ -146,6 +148,7 @@ type run struct {
 	itself       []drift                   // by how much what came in by lo was ahead
 	devices      [2]map[string]deviceCount // before the packets of a bridged step
 	merged       bool                      // GRO may have merged some
+	killed       bool                      // a daemon was, and with it died what it had counted and not given to Linux
 	res          *Result
 }
 
@@ -162,8 +165,18 @@ func (r *run) step(n int, s *Step) error {
 		}
 		defer r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT)
 	}
+	if s.Killed && r.shunt.daemon != nil {
+		if err := r.shunt.daemon.kill(); err != nil {
+			return err
+		}
+		r.killed = true
+	}
 	var said [2]string
+	var before [2]map[string]uint64
 	if err := both(func(i int) (err error) {
+		if before[i], err = r.twin(i).counters(); err != nil {
+			return err
+		}
 		said[i], err = r.twin(i).apply(s.Commands)
 		return err
 	}); err != nil {
@@ -176,6 +189,9 @@ func (r *run) step(n int, s *Step) error {
 		r.res.Refused = append(r.res.Refused, said[0])
 	}
 	if err := r.prepare(n, s); err != nil {
+		return err
+	}
+	if err := both(func(i int) error { return r.twin(i).ownReports(before[i]) }); err != nil {
 		return err
 	}
 	if err := r.own.learn(r.linux.dut); err != nil {
@@ -224,10 +240,20 @@ func (r *run) step(n int, s *Step) error {
 			r.differ("step %d, %s", n+1, d)
 		}
 	}
+	if err := r.listenersAgree(n, s, &out); err != nil {
+		return err
+	}
 	if s.Frozen && r.shunt.daemon != nil {
 		if err := r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			return fmt.Errorf("letting shunt go on: %w", err)
 		}
+	}
+	if s.Killed && r.shunt.daemon != nil {
+		again, err := r.shunt.daemon.again()
+		if err != nil {
+			return err
+		}
+		r.shunt.daemon = again
 	}
 	if err := r.compareCounters(n + 1); err != nil {
 		return err
@@ -243,7 +269,7 @@ func (r *run) step(n int, s *Step) error {
 
 // prepare starts a late daemon, and waits for one that runs.
 func (r *run) prepare(n int, s *Step) (err error) {
-	if r.c.bridged() && !s.Immediate && !s.Frozen && len(s.Commands) > 0 {
+	if r.c.bridged() && !s.Immediate && !s.Frozen && !s.Killed && len(s.Commands) > 0 {
 		if err := both(func(i int) error { return r.twin(i).awaitBridges() }); err != nil {
 			return err
 		}
@@ -255,13 +281,19 @@ func (r *run) prepare(n int, s *Step) (err error) {
 		return nil
 	}
 	if r.shunt.daemon == nil {
-		r.shunt.daemon, err = startDaemon(r.rig.Shunt, r.shunt.dut, r.c.Hook, r.rig.tier(r.c))
+		r.shunt.daemon, err = startDaemon(r.rig.Shunt, r.shunt.dut, r.c, r.rig.tier(r.c))
 		if err != nil {
 			return err
 		}
 	}
-	if s.Immediate || s.Frozen {
+	if s.Immediate || s.Frozen || s.Killed {
 		return nil
+	}
+	if s.listens() {
+		time.Sleep(socketsWithin)
+		if err := r.shunt.daemon.caughtUp(125 * r.rig.Bound); err != nil {
+			return err
+		}
 	}
 	r.last, err = r.shunt.daemon.settle(r.rig.Bound)
 	return err
@@ -305,12 +337,19 @@ func (r *run) judge(n int, s *Step, out *[2]output, l learned) error {
 	r.res.Final = now.String()
 	seen := newCoverage()
 	fast := seen.add(before, now)
+	if len(r.c.Steps[n].Commands) > 0 {
+		ways, err := r.shunt.daemon.exits()
+		if err != nil {
+			return err
+		}
+		seen.addExits(ways)
+	}
 	r.res.Seen.merge(seen)
 	if r.c.Exact && seen.packets["xdp watchdog"]+seen.packets["xdp stale"] == 0 {
 		r.comparePredicted(n, s.Packets, seen)
 	}
 	// A daemon that this machine did not let run turns its programs off by itself.
-	if s.Immediate || s.Frozen || seen.packets["xdp watchdog"]+seen.packets["tc watchdog"] > 0 {
+	if s.Immediate || s.Frozen || s.Killed || seen.packets["xdp watchdog"]+seen.packets["tc watchdog"] > 0 {
 		return nil
 	}
 	// What met a stale program came before a busy machine let shunt catch up; cases name the reasons that they must see, "fast" among them.
@@ -342,11 +381,18 @@ func (r *run) nameSlow(n int, packets []Packet) error {
 
 func (r *run) finish() error {
 	var tables [2]tables
-	if err := both(func(i int) (err error) {
-		tables[i], err = r.twin(i).tables()
-		return err
-	}); err != nil {
-		return err
+	for looks := range 10 {
+		if err := both(func(i int) (err error) {
+			tables[i], err = r.twin(i).tables()
+			return err
+		}); err != nil {
+			return err
+		}
+		// What IPv6 does after a link has come up waits for a carrier, of which the kernel tells once a second: one twin's may be there before the other's.
+		if looks == 9 || maps.Equal(tables[0].routes, tables[1].routes) {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
 	}
 	tables[0].groups = r.c.groupsToBridges()
 	r.res.Differences = append(r.res.Differences, compareLimits(r.limits[0], r.limits[1], r.sent)...)

@@ -71,7 +71,7 @@ func (s *shrinker) steps() {
 		if len(a.Packets) > 0 && len(b.Commands) > 0 {
 			a.Packets = nil // the earlier packets may not matter at all
 		}
-		c.Steps[i-1] = Step{Commands: slices.Concat(a.Commands, b.Commands), Packets: slices.Concat(a.Packets, b.Packets), Immediate: b.Immediate}
+		c.Steps[i-1] = Step{Commands: slices.Concat(a.Commands, b.Commands), Packets: slices.Concat(a.Packets, b.Packets), Immediate: b.Immediate, Killed: a.Killed || b.Killed}
 		c.Steps = slices.Delete(c.Steps, i, i+1)
 		s.try(c)
 	}

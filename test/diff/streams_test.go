@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestBridgedStreams(t *testing.T) {
 	stop := make(chan struct{})
 	talks := make(chan error, 2)
 	for _, addr := range []string{"10.0.0.2", "fd00::2"} {
-		go func() { talks <- talkTCP(n.Node("h0"), n.Node("h1"), netip.MustParseAddr(addr)) }()
+		go func() { talks <- talkTCP(n.Node("h0"), n.Node("h1"), netip.MustParseAddr(addr), wholeStream, nil) }()
 	}
 	time.Sleep(300 * time.Millisecond) // both have spoken by then
 	go func() { watched <- watchStations(n, stop) }()
@@ -59,15 +60,8 @@ func TestBridgedStreams(t *testing.T) {
 // bridgedHosts makes a topology's router a bridge with shunt beside it.
 func bridgedHosts(t *testing.T, topology lab.Topology, options string) (*lab.Net, *daemon) {
 	t.Helper()
-	n := lab.BuildT(t, topology)
-	dut := n.Node(lab.Dut)
-	if err := dut.Feed("link add br0 type bridge "+options+"\nlink set p0 master br0\nlink set p1 master br0\nlink set p2 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
-		t.Fatal(err)
-	}
-	for _, cmd := range withoutBridgeNetfilter {
-		dut.Sysctl(cmd[len("sysctl "):]) // kernels without br_netfilter have no such switches
-	}
-	d, err := startDaemon(*shuntFlag, dut, "auto", "")
+	n := bridgeAlone(t, topology, options)
+	d, err := startDaemon(*shuntFlag, n.Node(lab.Dut), &Case{Hook: "auto"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +71,20 @@ func bridgedHosts(t *testing.T, topology lab.Topology, options string) (*lab.Net
 		}
 	})
 	return n, d
+}
+
+// bridgeAlone makes it a bridge.
+func bridgeAlone(t *testing.T, topology lab.Topology, options string) *lab.Net {
+	t.Helper()
+	n := lab.BuildT(t, topology)
+	dut := n.Node(lab.Dut)
+	if err := dut.Feed("link add br0 type bridge "+options+"\nlink set p0 master br0\nlink set p1 master br0\nlink set p2 master br0\nlink set br0 up\n", "ip -batch -"); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range withoutBridgeNetfilter {
+		dut.Sysctl(cmd[len("sysctl "):]) // kernels without br_netfilter have no such switches
+	}
+	return n
 }
 
 // streamTopology is a bridge's ports with a host at each.
@@ -105,8 +113,14 @@ const (
 	streamBytes = bulkBytes + steps*stepBytes
 )
 
-// talkTCP has a connection between two hosts carry different bytes in each direction, and compares what was sent and what arrived.
-func talkTCP(client, server *lab.NS, addr netip.Addr) error {
+// stream is how much each end of a connection sends: bytes as fast as it can, and then so many steps.
+type stream struct{ bulk, steps int }
+
+var wholeStream = stream{bulkBytes, steps}
+
+// talkTCP has a connection between two hosts carry different bytes in each direction, and compares what was sent and what arrived. Where it is
+// asked for, it tells how many segments both ends have sent again.
+func talkTCP(client, server *lab.NS, addr netip.Addr, much stream, again *atomic.Int64) error {
 	var listener net.Listener
 	var from, to net.Conn
 	if err := server.Do(func() (err error) {
@@ -133,10 +147,10 @@ func talkTCP(client, server *lab.NS, addr netip.Addr) error {
 	for i, pair := range [][2]net.Conn{{from, to}, {to, from}} {
 		pair[0].SetDeadline(end)
 		sum := make(chan []byte, 1)
-		go func() { ends <- sendStream(pair[0], uint64(i), sum) }()
+		go func() { ends <- sendStream(pair[0], uint64(i), much, sum) }()
 		go func() {
 			h := sha256.New()
-			if n, err := io.CopyN(h, pair[1], streamBytes); err != nil {
+			if n, err := io.CopyN(h, pair[1], int64(much.bulk+much.steps*stepBytes)); err != nil {
 				ends <- fmt.Errorf("receiving from %s: %w after %d bytes", pair[1].RemoteAddr(), err, n)
 			} else if !bytes.Equal(h.Sum(nil), <-sum) {
 				ends <- fmt.Errorf("what arrived from %s is not what was sent", pair[1].RemoteAddr())
@@ -148,21 +162,44 @@ func talkTCP(client, server *lab.NS, addr netip.Addr) error {
 	for range 4 {
 		err = errors.Join(err, <-ends)
 	}
+	for _, conn := range []net.Conn{from, to} {
+		if again != nil {
+			n, failed := resent(conn)
+			again.Add(n)
+			err = errors.Join(err, failed)
+		}
+	}
 	return err
 }
 
+// resent is how many segments an end of a connection has sent again.
+func resent(conn net.Conn) (n int64, err error) {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("asking a socket: %w", err)
+	}
+	failed := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = int64(info.Total_retrans)
+		}
+	})
+	return n, errors.Join(failed, err)
+}
+
 // sendStream sends, first as fast as it can and then slowly, and gives the sum of it all before the last bytes have left.
-func sendStream(conn net.Conn, seed uint64, sum chan<- []byte) error {
+func sendStream(conn net.Conn, seed uint64, much stream, sum chan<- []byte) error {
 	source := rand.NewChaCha8([32]byte{byte(seed)})
 	h := sha256.New()
 	buf := make([]byte, stepBytes)
-	for i := range streamBytes / stepBytes {
-		if i >= bulkBytes/stepBytes {
+	all := much.bulk/stepBytes + much.steps
+	for i := range all {
+		if i >= much.bulk/stepBytes {
 			time.Sleep(stepEvery)
 		}
 		source.Read(buf)
 		h.Write(buf)
-		if i == streamBytes/stepBytes-1 {
+		if i == all-1 {
 			sum <- h.Sum(nil)
 		}
 		if _, err := conn.Write(buf); err != nil {

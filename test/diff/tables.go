@@ -50,7 +50,7 @@ func (t *twin) tables() (tables, error) {
 			return out, fmt.Errorf("reading neighbours: %w", err)
 		}
 		for _, n := range list {
-			if n.State&netlink.NUD_NOARP == 0 {
+			if n.State&^netlink.NUD_NOARP != netlink.NUD_NONE {
 				out.neighbours[fmt.Sprintf("%d %s", n.LinkIndex, n.IP)] = neighbourState(n)
 			}
 		}
@@ -68,27 +68,48 @@ func (t *twin) tables() (tables, error) {
 	if out.tracked, err = t.connections(); err != nil {
 		return out, err
 	}
-	out.counters, err = t.counters()
-	return out, err
+	if out.counters, err = t.counters(); err != nil {
+		return out, err
+	}
+	for name, n := range t.unasked {
+		out.counters[name] -= min(n, out.counters[name])
+	}
+	return out, nil
 }
 
-// neighbourState groups the states between which a neighbour moves by the clock alone.
+// ownReports takes what counters of missing routes have risen by since before for the router's own: while commands run, it reports its groups (MLD) on each new
+// device, how often is a question of time, and a tunnel for which there is no route counts each report.
+func (t *twin) ownReports(before map[string]uint64) error {
+	now, err := t.counters()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"Ip:OutNoRoutes", "Ip6OutNoRoutes"} {
+		t.unasked[name] += now[name] - before[name]
+	}
+	return nil
+}
+
+// neighbourState groups the states between which a neighbour moves by the clock alone. An entry of which nothing is known yet (NUD_NONE, which
+// `ip neigh` does not show either) is taken for none: ndisc_send_redirect() makes one for each redirect that it may send, once a second for a
+// receiver, and it stays as it is where the packet is dropped behind that.
 func neighbourState(n netlink.Neigh) string {
 	switch {
 	case n.State&netlink.NUD_PERMANENT != 0:
 		return "permanent " + n.HardwareAddr.String()
 	case n.State&(netlink.NUD_REACHABLE|netlink.NUD_STALE|netlink.NUD_DELAY|netlink.NUD_PROBE) != 0:
 		return "valid " + n.HardwareAddr.String()
-	case n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) != 0:
-		return "unresolved"
 	}
-	return fmt.Sprintf("state %d", n.State)
+	return "unresolved" // NUD_INCOMPLETE or NUD_FAILED
 }
 
-// unstamped takes the seconds to live out of a line that ip printed.
+// unstamped takes the seconds to live out of a line that ip printed, and the descriptor by which a program was handed over, of which its name is made.
 func unstamped(line string) string {
 	words := strings.Fields(line)
 	for i := range words {
+		if name, _, found := strings.Cut(words[i], "[fd:"); found {
+			words[i] = name
+		}
 		if words[i] == "expires" && i+1 < len(words) {
 			words[i+1] = "later"
 		}

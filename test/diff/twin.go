@@ -11,21 +11,28 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
 // twin is one of the two routers with its wires.
 type twin struct {
-	name    string
-	net     *lab.Net
-	dut     *lab.NS
-	wire    *lab.Wire
-	capture *lab.Capture
-	hosts   hosts
-	taps    []tap
-	arps    map[netip.Addr]time.Time // when each sender's latest ARP packet was sent
-	senders senders
-	daemon  *daemon // nil beside plain Linux
+	name       string
+	net        *lab.Net
+	dut        *lab.NS
+	wire       *lab.Wire
+	capture    *lab.Capture
+	hosts      hosts
+	taps       []tap
+	sockets    []int                    // others that may take packets
+	umem       []byte                   // of an AF_XDP socket
+	foreigners []link.Link              // other people's programs
+	arps       map[netip.Addr]time.Time // when each sender's latest ARP packet was sent
+	senders    senders
+	daemon     *daemon           // nil beside plain Linux
+	unasked    map[string]uint64 // of counters, what they rose by during commands, see ownReports
 	// stations is nil where there is no bridge.
 	stations stations
 }
@@ -35,7 +42,7 @@ func newTwin(name string, wire **lab.Wire) (*twin, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &twin{name: name, net: n, dut: n.Node(lab.Dut), hosts: hosts{}, senders: senders{}, arps: map[netip.Addr]time.Time{}}
+	t := &twin{name: name, net: n, dut: n.Node(lab.Dut), hosts: hosts{}, senders: senders{}, unasked: map[string]uint64{}, arps: map[netip.Addr]time.Time{}}
 	if err := t.open(wire); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
@@ -75,6 +82,10 @@ func (t *twin) close() error {
 	}
 	for _, s := range t.taps {
 		errs = append(errs, s.close())
+	}
+	errs = append(errs, t.closeSockets(), t.closeForeign())
+	if t.umem != nil {
+		errs = append(errs, unix.Munmap(t.umem))
 	}
 	t.senders.close()
 	t.forget()
@@ -144,6 +155,18 @@ func (t *twin) apply(commands []string) (string, error) {
 			if err := t.net.Node("wire").Exec("ip link set w%s", rest); err != nil {
 				return "", err
 			}
+		case "plain": // PORT: the far end takes no XDP frames any more, as one without GRO and without a program
+			if err := t.net.Node("wire").Exec("ip link set w%s xdp off", rest); err != nil {
+				return "", err
+			}
+		case "foreign":
+			if err := t.foreign(rest); err != nil {
+				return "", err
+			}
+		case "socket":
+			if err := t.openSocket(rest); err != nil {
+				return "", err
+			}
 		case "listen":
 			tap, err := t.listen(rest)
 			if err != nil {
@@ -198,7 +221,10 @@ func (t *twin) batch(tool string, commands []string) (string, error) {
 		return "", err
 	}
 	cmd.Wait() // the status says only that some line failed; the output says which
-	return out.String(), nil
+	if out.Len() == 0 {
+		return "", nil
+	}
+	return tool + ": " + out.String(), nil
 }
 
 // complaint is an error of a command without the namespace's name in it.

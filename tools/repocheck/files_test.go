@@ -35,11 +35,18 @@ func script(f File) bool {
 	return path.Ext(f.Path) == ".sh" || bytes.HasPrefix(first, []byte("#!")) && bytes.Contains(first, []byte("sh"))
 }
 
+// library says whether a file belongs to what authors of other programs may take: the function library, not its kernel module.
+func library(f File) bool {
+	return strings.HasPrefix(f.Path, "bench/lib/") || strings.HasPrefix(f.Path, "lib/") && !strings.HasPrefix(f.Path, "lib/kmod/")
+}
+
 // licence is the identifier that a file must carry, "" if its kind carries none.
 func licence(f File) string {
 	switch ext := path.Ext(f.Path); {
 	case f.Generated() || f.Vendored():
 		return ""
+	case (ext == ".c" || ext == ".h") && library(f):
+		return "BSD-2-Clause OR GPL-2.0"
 	case ext == ".c" || ext == ".h":
 		return "GPL-2.0"
 	case ext == ".go" || script(f):
@@ -48,9 +55,9 @@ func licence(f File) string {
 	return ""
 }
 
-// TestLicenceHeaders: each source file names its licence in its first lines, C under bpf/ the kernel's.
+// TestLicenceHeaders: each source file names its licence in its first lines, C under bpf/ the kernel's, C of the library either of two.
 func TestLicenceHeaders(t *testing.T) {
-	line := regexp.MustCompile(`SPDX-License-Identifier: (\S+)`)
+	line := regexp.MustCompile(`SPDX-License-Identifier: (\S+(?: OR \S+)?)`)
 	for _, f := range tree(t) {
 		want := licence(f)
 		if want == "" {

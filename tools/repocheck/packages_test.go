@@ -87,6 +87,7 @@ var mayImport = map[string][]string{
 	"internal/synth":            {"internal/graph", "internal/model", "internal/reason", "internal/bpfobj", "internal/synth/specialise", "internal/model/ruleset", "internal/rules/image"},
 	"internal/synth/specialise": {},
 	"internal/datapath": {
+		"lib/geo",
 		"internal/synth", "internal/synth/specialise", "internal/graph", "internal/model", "internal/reason", "internal/bpfobj",
 		"internal/model/ruleset", "internal/rules/image",
 	},

@@ -36,11 +36,7 @@ func copyTree() (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	bpf := filepath.Join(dir, "bpf")
-	t.flags = []string{
-		"-O2", "-g", "-Wall", "-Wno-unused-parameter", "-Wno-sign-compare", "-mcpu=v3", "-target", "bpfel", "-I" + bpf + "/third_party/libbpf", "-I" + bpf + "/include", "-I" + bpf,
-		"-I/usr/include/" + strings.TrimSpace(string(arch)) + "-linux-gnu", "-fdebug-prefix-map=" + dir + "=.",
-	}
+	t.flags = clangFlags(dir, strings.TrimSpace(string(arch)))
 	if out, err := exec.Command("go", "test", "-c", "-o", filepath.Join(dir, "rig"), "./test/diff").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the rig: %w: %s", err, out)
 	}
@@ -59,6 +55,15 @@ func copyTree() (*tree, error) {
 		}
 	}
 	return t, nil
+}
+
+// clangFlags are those of the Makefile, but that a mutant may have warnings.
+func clangFlags(dir, arch string) []string {
+	bpf := filepath.Join(dir, "bpf")
+	return []string{
+		"-O2", "-g", "-Wall", "-Wno-unused-parameter", "-Wno-sign-compare", "-mcpu=v3", "-target", "bpfel", "-I" + bpf + "/third_party/libbpf", "-I" + bpf + "/include", "-I" + bpf,
+		"-I" + dir + "/lib/include", "-I/usr/include/" + arch + "-linux-gnu", "-fdebug-prefix-map=" + dir + "=.",
+	}
 }
 
 var objects = []string{"xdp", "tc", "xdpgeneric", "tcgeneric", "guard"}

@@ -35,7 +35,8 @@ var (
 
 // sources are the files that mutants are made from. What only prints is left out.
 var sources = []string{"bpf/node/*.h", "bpf/include/ctx_*.h", "bpf/include/exit.h", "bpf/include/port.h", "bpf/hook/xdp.bpf.c", "bpf/hook/tc.bpf.c", "internal/synth/plan.go", "internal/synth/words.go",
-	"internal/graph/family.go", "internal/graph/special.go", "internal/graph/egress.go", "internal/graph/hooks.go", "internal/graph/netfilter.go", "internal/graph/nodes.go", "internal/graph/rules.go", "internal/graph/choose.go"}
+	"internal/graph/family.go", "internal/graph/special.go", "internal/graph/egress.go", "internal/graph/hooks.go", "internal/graph/netfilter.go", "internal/graph/nodes.go", "internal/graph/rules.go", "internal/graph/choose.go",
+	"internal/rules/image/condition.go", "internal/rules/image/lower.go", "internal/rules/image/entry.go", "internal/rules/image/set.go", "internal/rules/image/table.go", "internal/rules/image/live.go", "internal/rules/over.go"}
 
 func main() {
 	flag.Parse()
