@@ -3,7 +3,7 @@
 # gotest.sh PACKAGES [ARGUMENT…]: go test of these packages with these arguments, its output made readable by
 # tools/testlog.
 #
-# One package at a time: many tests measure or pace, and two cores are shared by all of them.
+# Two packages at a time: most tests wait more than they work, and none looks at figures, but each has its deadlines, and two cores are shared by all.
 #
 # What failed is run once more, alone: a test that paces real packets can be late on a machine that was
 # taken away for a second. A few such tests that pass alone are told ("passed when run again") and do not
@@ -19,7 +19,7 @@ shift
 go build -o bin/testlog ./tools/testlog
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
-go test -json -count=1 -p 1 "$packages" "$@" | bin/testlog -show "$SHOW" -failed "$failed" && exit 0
+go test -json -count=1 -p 2 "$packages" "$@" | bin/testlog -show "$SHOW" -failed "$failed" && exit 0
 
 mapfile -t again <"$failed"
 ((${#again[@]} > 0 && ${#again[@]} <= TRIES_AGAIN)) || exit 1

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # setup.sh: install what building, the demo and the tests need on Debian 12, 13 or Ubuntu 22.04, 24.04.
 #
-#   setup.sh [PART…]    parts: build demo test generate (default: build demo test)
+#   setup.sh [PART…]    parts: build demo test generate docker (default: build demo test)
 #   setup.sh --check    say what is missing and install nothing; status 1 if something is
 #
 # What is there is left alone: with nothing missing, apt is not run. What is installed comes from the
@@ -23,11 +23,12 @@ list() {
 		ethtool   ethtool     demo,test                 offloads, as an administrator sets them
 		tcpdump   tcpdump     test                      must see accelerated packets
 		ping      iputils-ping  test                    reachability in scenarios
-		iperf3    iperf3      test                      TCP through the fast path
 		jq        jq          test                      checks the JSON output
 		modprobe  kmod        demo,test                 loads the veth and nf_tables modules
 		clang-19  clang-19    generate                  compiles the data path: the objects are byte for byte its work
 		llvm-strip-19  llvm-19  generate                strips the compiled objects
+		dockerd   docker.io   docker                    the tests run it, and containers in it, beside shunt
+		docker    docker.io   docker                    its command line
 	LIST
 }
 
@@ -42,8 +43,8 @@ parts=()
 for argument in "$@"; do
 	case $argument in
 	--check) check=1 ;;
-	build | demo | test | generate) parts+=("$argument") ;;
-	*) die "unknown part \"$argument\"; parts are build, demo, test and generate" ;;
+	build | demo | test | generate | docker) parts+=("$argument") ;;
+	*) die "unknown part \"$argument\"; parts are build, demo, test, generate and docker" ;;
 	esac
 done
 ((${#parts[@]})) || parts=(build demo test)

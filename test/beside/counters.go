@@ -3,6 +3,7 @@
 package beside
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,6 +30,34 @@ func ReadCounters(out map[string]Count, table, saved string) {
 			out[fmt.Sprintf("%s %s %d", table, f[2], number[f[2]])] = Count{packets, bytes}
 		}
 	}
+}
+
+// ReadNftCounters takes what `nft -j list table` says, by table, chain and place, of rules that count.
+func ReadNftCounters(out map[string]Count, listed string) error {
+	var said struct {
+		Nftables []struct {
+			Rule *struct {
+				Table, Chain string
+				Expr         []struct{ Counter *Count }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(listed), &said); err != nil {
+		return fmt.Errorf("understanding what nft listed: %w", err)
+	}
+	number := map[string]int{}
+	for _, o := range said.Nftables {
+		if o.Rule == nil {
+			continue
+		}
+		number[o.Rule.Chain]++
+		for _, e := range o.Rule.Expr {
+			if e.Counter != nil {
+				out[fmt.Sprintf("%s %s %d", o.Rule.Table, o.Rule.Chain, number[o.Rule.Chain])] = *e.Counter
+			}
+		}
+	}
+	return nil
 }
 
 // AddCounters adds what shunt has counted and Linux was not told.

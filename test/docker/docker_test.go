@@ -3,8 +3,10 @@
 package docker
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/test/beside"
 )
@@ -77,14 +80,14 @@ func (w *twins) both(do func(i int, h *host)) {
 	}
 }
 
-// newTwins makes both hosts with their networks and containers, and starts shunt in one.
-func newTwins(t *testing.T, environ ...string) *twins {
+// newTwins makes both hosts with their networks and containers, and starts shunt in one. options are dockerd's.
+func newTwins(t *testing.T, s stack, environ []string, options ...string) *twins {
 	t.Helper()
 	agent := prepare(t)
 	w := &twins{T: t}
 	defer w.phase("dockers, networks and containers")()
 	for i, name := range []string{"linux", "shunt"} {
-		w.hosts[i] = newHost(t, name, agent, environ)
+		w.hosts[i] = newHost(t, name, agent, s, environ, options)
 	}
 	w.hosts[1].shunt = beside.StartShunt(t, *program, w.hosts[1].ns, w.hosts[1].dir) // before the first network: everything is discovered
 	w.both(func(_ int, h *host) { h.populate() })
@@ -128,9 +131,9 @@ var counted = []probe{
 // TestDocker asks the same of a host with shunt and of one without, with Docker's networks as they are and without br_netfilter's calls, and does
 // the same to both under traffic.
 func TestDocker(t *testing.T) {
-	w := newTwins(t)
-	w.conversation("as Docker sets it up", 1)
-	w.conversation("without br_netfilter", 0)
+	w := newTwins(t, assorted, nil)
+	w.conversation(apart("as Docker sets it up", 1))
+	w.conversation(apart("without br_netfilter", 0))
 	w.faults()
 	w.leftovers()
 	w.starts()
@@ -141,9 +144,9 @@ func TestLegacy(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long (make test-docker)")
 	}
-	w := newTwins(t, "PATH="+legacyFirst(t)+":"+os.Getenv("PATH"))
-	w.conversation("as Docker sets it up", 1)
-	w.conversation("without br_netfilter", 0)
+	w := newTwins(t, assorted, []string{"PATH=" + legacyFirst(t) + ":" + os.Getenv("PATH")})
+	w.conversation(apart("as Docker sets it up", 1))
+	w.conversation(apart("without br_netfilter", 0))
 	w.leftovers()
 }
 
@@ -163,21 +166,43 @@ func legacyFirst(t *testing.T) string {
 	return dir
 }
 
-func (w *twins) conversation(title string, filtering int) {
-	w.Helper()
-	size := 16 * megabyte
+// size is that of a large transfer.
+func size() int {
 	if *long {
-		size = 64 * megabyte
+		return 64 * megabyte
 	}
-	w.both(func(_ int, h *host) { h.filtering(filtering) })
+	return 16 * megabyte
+}
+
+// talk is what is asked of both hosts.
+type talk struct {
+	title     string
+	filtering int // br_netfilter's calls
+	questions []probe
+	names     [][2]string    // of whom, and what name
+	counted   []probe        // packets that counters of rules count
+	works     int            // how many transfers come through on Linux, at least
+	fast      map[string]int // bytes that have to be fast, by who sends them
+}
+
+// apart is the talk of the assorted containers. What it is about has to be fast: bridged, by Docker's rules or without them, and routed from a bridge.
+func apart(title string, filtering int) talk {
+	few := size() / 16 // the rest is beginnings, and moments in which a busy machine keeps the daemon from its heartbeat
+	return talk{title, filtering, probes(size()), [][2]string{{"onea", "oneb"}, {"onea", "twoa"}}, counted, 15, map[string]int{"zeroa": few, "onea": few, "routeda": few}}
+}
+
+func (w *twins) conversation(k talk) {
+	w.Helper()
+	w.both(func(_ int, h *host) { h.filtering(k.filtering) })
 	daemon := w.hosts[1].shunt
 	daemon.Settled()
-	defer w.phase(title)()
-	fast := w.hosts[1].fastBytes()
-	answers := w.compare(title+": probes", func(h *host) map[string]string {
-		said := h.askAll(probes(size))
-		for _, name := range []string{"oneb", "twoa"} {
-			said["the name "+name+" in network one"] = h.docker("exec", "onea", "/agent", "name", name)
+	daemon.Until("at every device", func(s *api.Status) bool { return s.Sync.Awaited == 0 })
+	defer w.phase(k.title)()
+	fast := w.hosts[1].fastOf()
+	answers := w.compare(k.title+": probes", func(h *host) map[string]string {
+		said := h.askAll(k.questions)
+		for _, n := range k.names {
+			said["the name "+n[1]+" as "+n[0]+" knows it"] = h.docker("exec", n[0], "/agent", "name", n[1])
 		}
 		return said
 	})
@@ -189,51 +214,76 @@ func (w *twins) conversation(title string, filtering int) {
 			w.Errorf("a transfer was changed on the way: %s", a)
 		}
 	}
-	if works < 15 {
+	if works < k.works {
 		w.Errorf("only %d transfers came through on Linux alone: %v", works, answers)
 	}
 	before := [2]map[string]beside.Count{}
 	w.both(func(i int, h *host) { before[i] = h.counters() })
-	w.compare(title+": counted probes", func(h *host) map[string]string { return h.askAll(counted) })
-	w.compare(title+": counters of rules", func(h *host) map[string]string {
+	w.compare(k.title+": counted probes", func(h *host) map[string]string { return h.askAll(k.counted) })
+	w.compare(k.title+": counters of rules", func(h *host) map[string]string {
 		i := 0
 		if h.shunt != nil {
 			i = 1
 		}
 		return beside.Since(before[i], h.counters())
 	})
-	w.compare(title+": tracked connections", (*host).connections)
-	w.Logf("%s: %d answers are the same, among them %d transfers of up to %d MB", title, len(answers), works, size/megabyte)
-	now := w.hosts[1].fastBytes()
-	var shares []string
-	for _, c := range containers {
-		if c.network == hostDriver {
-			continue
-		}
-		shares = append(shares, fmt.Sprintf("%s %.1f", c.name, float64(now[c.name]-fast[c.name])/megabyte))
+	w.compare(k.title+": tracked connections", (*host).connections)
+	w.Logf("%s: %d answers are the same, among them %d transfers", k.title, len(answers), works)
+	now := w.hosts[1].fastOf()
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		w.Logf("%s: from %-12s %s", k.title, name, now[name].since(fast[name]))
 	}
-	w.Logf("%s: MB by the fast path: %s", title, strings.Join(shares, ", "))
-	for _, name := range []string{"zeroa", "onea", "routeda"} { // what the comparison is about has to happen: bridged, by Docker's rules or without them, and routed from a bridge
-		if n := now[name] - fast[name]; n < uint64(size)/16 { // the rest is beginnings, and moments in which a busy machine keeps the daemon from its heartbeat
-			w.Errorf("%s: from %s %d bytes by the fast path, want at least %d", title, name, n, size/16)
+	for name, want := range k.fast {
+		if n := now[name].Bytes - fast[name].Bytes; n < uint64(want) {
+			w.Errorf("%s: from %s %d bytes by the fast path, want at least %d", k.title, name, n, want)
 		}
 	}
 }
 
-// fastBytes says how much of what each container sent was fast.
-func (h *host) fastBytes() map[string]uint64 {
+// sent is what came from somewhere.
+type sent struct{ api.Packets }
+
+// since says how much of it was fast, and for what reasons the rest was not.
+func (s sent) since(before sent) string {
+	fast := s.Fast - before.Fast
+	all, slow := fast, map[string]uint64{}
+	for reason, n := range s.Slow {
+		if n -= before.Slow[reason]; n > 0 {
+			slow[reason] = n
+			all += n
+		}
+	}
+	if all == 0 {
+		return "nothing"
+	}
+	names := slices.SortedFunc(maps.Keys(slow), func(a, b string) int { return cmp.Or(cmp.Compare(slow[b], slow[a]), cmp.Compare(a, b)) })
+	out := fmt.Sprintf("%.1f MB fast, %.0f %% of %d packets", float64(s.Bytes-before.Bytes)/megabyte, 100*float64(fast)/float64(all), all)
+	for _, reason := range names[:min(len(names), 6)] {
+		out += fmt.Sprintf(", %s %d", reason, slow[reason])
+	}
+	return out
+}
+
+// fastOf says how much of what each container, and the outside, sent was fast.
+func (h *host) fastOf() map[string]sent {
 	h.Helper()
-	out := map[string]uint64{}
+	out := map[string]sent{}
 	status := h.shunt.Status()
-	for _, c := range containers {
+	note := func(name, device string) {
+		for _, i := range status.Interfaces {
+			if i.Name == device {
+				out[name] = sent{i.Packets}
+			}
+		}
+	}
+	note("outside", "eth0")
+	for _, c := range h.stack.containers {
 		if c.network == hostDriver {
 			continue
 		}
-		veth := h.veth(c.name)
-		for _, i := range status.Interfaces {
-			if i.Name == veth {
-				out[c.name] = i.Packets.Bytes
-			}
+		note(c.name, h.veth(c.name, "eth0"))
+		if c.also != "" {
+			note(c.name+" in "+c.also, h.veth(c.name, "eth1"))
 		}
 	}
 	return out

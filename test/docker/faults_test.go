@@ -131,7 +131,7 @@ func (w *twins) faults() {
 		note("dockerd was restarted")
 
 		// A port moves to another bridge, by hand: the two are on different wires from then on.
-		veth := h.veth("zerob")
+		veth := h.veth("zerob", "eth0")
 		h.exec("ip link set %s master br-two", veth)
 		said["the port moved away"] = within.state(silence)
 		h.exec("ip link set %s master docker0", veth)
@@ -183,11 +183,11 @@ func (w *twins) leftovers() {
 	defer w.phase("leftovers")()
 	h := w.hosts[1]
 	w.both(func(_ int, h *host) {
-		for _, c := range containers {
+		for _, c := range h.stack.containers {
 			h.docker("rm", "-f", c.name)
 			delete(h.pids, c.name)
 		}
-		for _, n := range networks {
+		for _, n := range h.stack.networks {
 			h.docker("network", "rm", n[0])
 		}
 	})
@@ -204,12 +204,19 @@ func (w *twins) leftovers() {
 			w.Errorf("a program for %s is left: %+v", p.Interface, p)
 		}
 	}
-	for line := range strings.Lines(h.shunt.Log()) {
+	w.well()
+}
+
+// well asks whether anything went wrong in shunt.
+func (w *twins) well() {
+	w.Helper()
+	shunt := w.hosts[1].shunt
+	for line := range strings.Lines(shunt.Log()) {
 		if strings.Contains(line, "level=ERROR") {
 			w.Errorf("shunt said: %s", line)
 		}
 	}
-	if s := h.shunt.Status(); s.Sync.Failures > 0 || len(s.Faults) > 0 {
+	if s := shunt.Status(); s.Sync.Failures > 0 || len(s.Faults) > 0 {
 		w.Errorf("%d rounds of shunt failed, and faults are %v", s.Sync.Failures, s.Faults)
 	}
 }

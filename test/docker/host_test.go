@@ -30,21 +30,30 @@ type host struct {
 	shunt   *beside.Daemon // nil where Linux is alone
 	plain   *lab.Net
 	pids    map[string]string // container → process
+	stack   stack
 	environ []string
+	options []string // of dockerd
 }
 
 // image is the name of what containers are made from.
 const image = "shunt-test:1"
 
 // newHost makes a host with its outside at 192.0.2.2 and starts dockerd.
-func newHost(t *testing.T, name, agent string, environ []string) *host {
+func newHost(t *testing.T, name, agent string, s stack, environ, options []string) *host {
 	t.Helper()
 	link := lab.Link{A: lab.End{Node: "host", Name: "eth0", Addrs: prefixes("192.0.2.1/24")}, B: lab.End{Node: "outside", Name: "eth0", Addrs: prefixes("192.0.2.2/24")}}
 	n := lab.BuildT(t, lab.Topology{Links: []lab.Link{link}, Nodes: []lab.Node{
 		{Name: "host"}, {Name: "outside", Commands: []string{"ip route add 172.16.0.0/12 via 192.0.2.1"}},
 	}})
+	return newHostIn(t, n, "host", n.Node("outside"), name, agent, s, environ, options)
+}
+
+// newHostIn starts dockerd in a node of a network that is there; outside may be nil.
+func newHostIn(t *testing.T, n *lab.Net, node string, outside *lab.NS, name, agent string, s stack, environ, options []string) *host {
+	t.Helper()
 	h := &host{
-		T: t, name: name, agent: agent, dir: filepath.Join(runFolder(), name), ns: n.Node("host"), outside: n.Node("outside"), plain: n, pids: map[string]string{},
+		T: t, name: name, agent: agent, dir: filepath.Join(runFolder(), name), ns: n.Node(node), outside: outside, plain: n, pids: map[string]string{},
+		stack: s, options: options,
 		environ: append(append(os.Environ(), "DOCKER_CONFIG="+filepath.Join(runFolder(), name, "config")), environ...),
 	}
 	if err := os.MkdirAll(h.dir, 0o700); err != nil {
@@ -52,13 +61,18 @@ func newHost(t *testing.T, name, agent string, environ []string) *host {
 	}
 	t.Cleanup(h.close)
 	h.startDocker()
+	for _, name := range []string{"udp_timeout", "udp_timeout_stream", "icmp_timeout"} { // what is compared must not be about to be forgotten, on a busy machine either
+		h.exec("sysctl -qew net.netfilter.nf_conntrack_%s=600", name)
+	}
 	h.must("import", func() error {
 		cmd := exec.Command("sh", "-c", `tar -C "$1" -c agent | docker -H "$2" import - `+image, "sh", filepath.Dir(agent), h.socket())
 		cmd.Env = h.environ
 		out, err := cmd.CombinedOutput()
 		return said(err, out)
 	})
-	h.serve(h.outside.Path())
+	if outside != nil {
+		h.serve(outside.Path())
+	}
 	return h
 }
 
@@ -90,8 +104,8 @@ func (h *host) startDocker() {
 		h.Fatal(err)
 	}
 	defer log.Close()
-	h.dockerd = exec.Command("dockerd", "--live-restore", "--dns", "192.0.2.2", "--data-root", filepath.Join(h.dir, "data"), "--exec-root", filepath.Join(h.dir, "exec"),
-		"--pidfile", filepath.Join(h.dir, "pid"), "--config-file", filepath.Join(h.dir, "none.json"), "-H", h.socket())
+	h.dockerd = exec.Command("dockerd", append(h.options, "--live-restore", "--dns", "192.0.2.2", "--data-root", filepath.Join(h.dir, "data"), "--exec-root", filepath.Join(h.dir, "exec"),
+		"--pidfile", filepath.Join(h.dir, "pid"), "--config-file", filepath.Join(h.dir, "none.json"), "-H", h.socket())...)
 	os.WriteFile(filepath.Join(h.dir, "none.json"), []byte("{}"), 0o600)
 	h.dockerd.Env, h.dockerd.Stdout, h.dockerd.Stderr = h.environ, log, log
 	h.dockerd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -199,14 +213,14 @@ func (h *host) address(name, network string) string {
 	return h.docker("inspect", "-f", fmt.Sprintf(`{{(index .NetworkSettings.Networks %q).IPAddress}}`, network), name)
 }
 
-// veth is the host's end of a container's interface.
-func (h *host) veth(name string) string {
+// veth is the host's end of an interface of a container.
+func (h *host) veth(name, inside string) string {
 	h.Helper()
-	out, err := exec.Command("nsenter", "--net=/proc/"+h.pids[name]+"/ns/net", "ip", "-o", "link", "show", "dev", "eth0").Output()
-	_, rest, ok := strings.Cut(string(out), "eth0@if")
+	out, err := exec.Command("nsenter", "--net=/proc/"+h.pids[name]+"/ns/net", "ip", "-o", "link", "show", "dev", inside).Output()
+	_, rest, ok := strings.Cut(string(out), inside+"@if")
 	index, _, _ := strings.Cut(rest, ":")
 	if err != nil || !ok {
-		h.Fatalf("%s: looking for the veth of %s: %v: %s", h.name, name, err, out)
+		h.Fatalf("%s: looking for the veth of %s, %s: %v: %s", h.name, name, inside, err, out)
 	}
 	links, err := h.ns.Output("ip -o link show")
 	if err != nil {

@@ -10,31 +10,41 @@ import (
 	"sync"
 )
 
-// The networks, beside docker0, whose containers are zero*: one and two as users make them, routed without masquerade, mute without
-// communication between containers (which only br_netfilter can enforce), and short with a smaller MTU.
-var networks = [][]string{
-	{"one", "--subnet", "172.20.1.0/24"},
-	{"two", "--subnet", "172.20.2.0/24"},
-	{"routed", "--subnet", "172.20.3.0/24", "-o", "com.docker.network.bridge.enable_ip_masquerade=false"},
-	{"mute", "--subnet", "172.20.4.0/24", "-o", "com.docker.network.bridge.enable_icc=false"},
-	{"short", "--subnet", "172.20.5.0/24", "-o", "com.docker.network.driver.mtu=1300"},
+// stack is what runs on a host: networks, beside docker0 (network "bridge"), and containers, which are made in this order.
+type stack struct {
+	networks   [][]string // name, and options of `docker network create`
+	containers []container
 }
 
-// containers with their networks; those with publish are reached by ports of the host.
-var containers = []struct {
+// container has a network, and perhaps more of them; those with publish are reached by ports of the host.
+type container struct {
 	name, network string
 	publish       []string
-}{
-	{"zeroa", "bridge", nil},
-	{"zerob", "bridge", []string{"-p", "8080:80", "-p", "8080:80/udp"}},
-	{"onea", "one", nil},
-	{"oneb", "one", []string{"-p", "8081:80"}},
-	{"twoa", "two", nil},
-	{"routeda", "routed", nil},
-	{"mutea", "mute", nil},
-	{"muteb", "mute", nil},
-	{"shorta", "short", nil},
-	{"hosta", hostDriver, nil}, // answers at the host's own port 80
+	also          string // one more network
+}
+
+// assorted is one of each kind. The containers of docker0 are zero*; networks one and two are as users make them, routed without masquerade, mute without
+// communication between containers (which only br_netfilter can enforce), and short with a smaller MTU.
+var assorted = stack{
+	[][]string{
+		{"one", "--subnet", "172.20.1.0/24"},
+		{"two", "--subnet", "172.20.2.0/24"},
+		{"routed", "--subnet", "172.20.3.0/24", "-o", "com.docker.network.bridge.enable_ip_masquerade=false"},
+		{"mute", "--subnet", "172.20.4.0/24", "-o", "com.docker.network.bridge.enable_icc=false"},
+		{"short", "--subnet", "172.20.5.0/24", "-o", "com.docker.network.driver.mtu=1300"},
+	},
+	[]container{
+		{name: "zeroa", network: "bridge"},
+		{name: "zerob", network: "bridge", publish: []string{"-p", "8080:80", "-p", "8080:80/udp"}},
+		{name: "onea", network: "one"},
+		{name: "oneb", network: "one", publish: []string{"-p", "8081:80"}},
+		{name: "twoa", network: "two"},
+		{name: "routeda", network: "routed"},
+		{name: "mutea", network: "mute"},
+		{name: "muteb", network: "mute"},
+		{name: "shorta", network: "short"},
+		{name: "hosta", network: hostDriver}, // answers at the host's own port 80
+	},
 }
 
 // hostDriver is the network of containers that have the host's own interfaces.
@@ -43,23 +53,29 @@ const hostDriver = "host"
 // populate makes networks and containers, one after the other, so that addresses are the same on every host.
 func (h *host) populate() {
 	h.Helper()
-	for _, n := range networks {
+	for _, n := range h.stack.networks {
 		h.docker(append([]string{"network", "create", "-o", "com.docker.network.bridge.name=br-" + n[0]}, append(n[1:], n[0])...)...)
 	}
-	for _, c := range containers {
+	for _, c := range h.stack.containers {
 		h.run(c.name, append([]string{"--network", c.network}, c.publish...)...)
+		if c.also != "" {
+			h.docker("network", "connect", c.also, c.name)
+		}
 	}
 }
 
 // addresses names whoever can be asked.
 func (h *host) addresses() map[string]string {
 	out := map[string]string{"outside": "192.0.2.2", "host": "192.0.2.1"}
-	for _, c := range containers {
+	for _, c := range h.stack.containers {
 		if c.network == hostDriver {
 			out[c.name] = out["host"]
 			continue
 		}
 		out[c.name] = h.address(c.name, c.network)
+		if c.also != "" {
+			out[c.name+" in "+c.also] = h.address(c.name, c.also)
+		}
 	}
 	return out
 }
@@ -150,8 +166,12 @@ func (h *host) ask(addresses map[string]string, p probe) string {
 
 // askAll asks one question after the other, except those about what is blocked, which take their timeouts.
 func (h *host) askAll(questions []probe) map[string]string {
+	return h.askAllOf(h.addresses(), questions)
+}
+
+// askAllOf is the same with other names for addresses.
+func (h *host) askAllOf(addresses map[string]string, questions []probe) map[string]string {
 	out := map[string]string{}
-	addresses := h.addresses()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, 1)

@@ -5,12 +5,11 @@ package flannel
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/test/beside"
 )
 
 // probe is a question from one place about another; {to} in its words is the other's address, {to6} that in IPv6.
@@ -59,18 +58,6 @@ func (c *cluster) owners() map[netip.Addr]string {
 	return out
 }
 
-// named puts owners' names in the place of addresses.
-func named(owners map[netip.Addr]string, said string) string {
-	words := strings.FieldsFunc(said, func(r rune) bool { return strings.ContainsRune(" \t\n,()=", r) })
-	for _, w := range words {
-		w = strings.TrimSuffix(w, ":")
-		if a, err := netip.ParseAddr(w); err == nil && owners[a.Unmap()] != "" {
-			said = strings.ReplaceAll(said, w, owners[a.Unmap()])
-		}
-	}
-	return said
-}
-
 // ask asks one question and gives the answer in a line.
 func (c *cluster) ask(owners map[netip.Addr]string, p probe) string {
 	from, _ := c.place(p.from)
@@ -82,52 +69,25 @@ func (c *cluster) ask(owners map[netip.Addr]string, p probe) string {
 	if i := slices.IndexFunc(addrs, netip.Addr.Is6); i >= 0 {
 		words = strings.ReplaceAll(words, "{to6}", addrs[i].String())
 	}
-	args := append([]string{"--net=" + from.Path()}, strings.Fields(words)...)
-	if args[1] == "ping" {
-		args = slices.Concat(args[:2], []string{"-q", "-n", "-c", "3", "-i", "0.02", "-W", "1", "-w", "2"}, args[2:])
-		out, _ := exec.Command("nsenter", args...).CombinedOutput()
-		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "packets transmitted") { // without how often an unanswered ping repeats, and "time …ms"
-				if _, after, _ := strings.Cut(line, "transmitted, "); strings.HasPrefix(after, "0 received") {
-					return "nothing received"
-				}
-				line, _, _ = strings.Cut(line, ", time")
-				return line
-			}
-		}
-		return named(owners, strings.TrimSpace(string(out)))
+	said := beside.Ask(from, c.agent, words, owners)
+	if strings.HasPrefix(words, "where ") { // in the order of addresses, which each cluster draws
+		names := strings.Fields(said)
+		slices.Sort(names)
+		said = strings.Join(names, " ")
 	}
-	args[1] = c.agent + " " + args[1]
-	args = append(append([]string{args[0]}, strings.Fields(args[1])...), args[2:]...)
-	out, err := exec.Command("nsenter", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Sprintf("%v: %s", err, out)
-	}
-	return named(owners, strings.TrimSpace(string(out)))
+	return said
 }
 
-// askAll asks all questions, those that move much one after the other.
+// askAll asks all questions.
 func (c *cluster) askAll(questions []probe) map[string]string {
-	out, owners := map[string]string{}, c.owners()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	large := make(chan struct{}, 1)
+	owners := c.owners()
+	byName, names := map[string]probe{}, []string{}
 	for _, p := range questions {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if strings.Contains(p.words, "000") {
-				large <- struct{}{}
-				defer func() { <-large }()
-			}
-			answer := c.ask(owners, p)
-			mu.Lock()
-			defer mu.Unlock()
-			out[p.String()] = answer
-		}()
+		if _, twice := byName[p.String()]; !twice {
+			byName[p.String()], names = p, append(names, p.String())
+		}
 	}
-	wg.Wait()
-	return out
+	return beside.AskAll(names, func(name string) string { return c.ask(owners, byName[name]) })
 }
 
 const megabyte = 1 << 20

@@ -32,6 +32,7 @@ type cluster struct {
 	etcd   *exec.Cmd
 	pods   map[string]*pod
 	setup  setup
+	notes  []string // what commands answered that need not succeed
 }
 
 // node is one with its daemons.
@@ -57,7 +58,11 @@ type setup struct {
 	network string // Flannel's configuration
 	masq    bool   // -ip-masq
 	six     bool   // IPv6 too
+	rules   string // dialect of what is like kube-proxy's rules and policies: iptables or nft
+	life    bool   // everything happens that happens to clusters
 }
+
+func (s setup) vxlan() bool { return strings.Contains(s.network, `"vxlan"`) }
 
 const (
 	nodeCount = 3
@@ -177,6 +182,7 @@ func (n *node) startFlannel() {
 	if n.setup.masq {
 		args = append(args, "-ip-masq")
 	}
+	os.Remove(n.subnetFile()) // one of before says nothing of now
 	n.flanneld = n.start(n.ns, "flanneld-"+n.String(), args...)
 	n.await("flanneld has a subnet on "+n.String(), "flanneld-"+n.String(), func() bool { return len(n.subnet()) > 0 })
 }
@@ -300,6 +306,77 @@ func (n *node) removePod(name string, port bool) {
 	p.serve.Wait()
 	p.ns.Delete()
 	delete(n.pods, n.podName(name))
+}
+
+// powerOff is what a machine that stops loses: shunt and what it attached, daemons, devices, rules, pods and what the plugins noted of them. etcd keeps its lease.
+func (n *node) powerOff() {
+	n.Helper()
+	n.must(n.ns, "ip link set eth0 down")
+	if n.shunt != nil {
+		n.shunt.PowerOff()
+	}
+	n.stopFlannel(unix.SIGKILL)
+	for name, p := range n.pods {
+		if p.node == n {
+			p.serve.Process.Kill()
+			p.serve.Wait()
+			p.ns.Delete()
+			delete(n.pods, name)
+		}
+	}
+	n.must(n.ns, "nft flush ruleset", "ip link del cni0")
+	if n.setup.vxlan() {
+		n.must(n.ns, "ip link del flannel.1")
+	}
+	os.RemoveAll(filepath.Join(n.dir, "ipam-"+n.String()))
+}
+
+// boot starts it again.
+func (n *node) boot() {
+	n.Helper()
+	n.wire()
+	if n.shunt != nil {
+		n.shunt.Start()
+	}
+	n.join()
+}
+
+// wire sets the underlay up, with what went when it was set down.
+func (n *node) wire() {
+	n.Helper()
+	n.must(n.ns, "ip link set eth0 up", "ip route replace default via 192.0.2.254", fmt.Sprintf("ip address replace %s%d/64 dev eth0 nodad", prefix6, n.number))
+}
+
+// reaches waits until one pod is answered by another: flanneld tells the other nodes of a new one by way of etcd.
+func (c *cluster) reaches(from, to string) {
+	c.Helper()
+	c.await(from+" reaches "+to, "etcd", func() bool { return c.ask(c.owners(), probe{from, to, "who {to}:80"}) == from })
+}
+
+// note keeps what came of a command that need not succeed.
+func (c *cluster) note(ns *lab.NS, line string) {
+	said := "done"
+	if err := ns.Exec("%s", line); err != nil {
+		_, said, _ = strings.Cut(err.Error(), "exit status") // what is before names the namespace
+	}
+	c.notes = append(c.notes, line+": "+strings.TrimSpace(said))
+}
+
+// mac is a device's.
+func (c *cluster) mac(ns *lab.NS, device string) string {
+	c.Helper()
+	said, err := ns.Output("ip -o link show dev %s", device)
+	if err != nil {
+		c.Fatal(err)
+	}
+	_, after, _ := strings.Cut(said, "link/ether ")
+	return strings.Fields(after)[0]
+}
+
+// network is the node's for pods.
+func (n *node) network() netip.Prefix {
+	p, _ := netip.ParsePrefix(n.subnet()["FLANNEL_SUBNET"])
+	return p.Masked()
 }
 
 func (c *cluster) close() {

@@ -7,7 +7,8 @@
 //
 // Mechanism: twin clusters. Each is three nodes in network namespaces on a switch, which runs etcd, with flanneld on each node and pods that the plugins connect; in one of
 // the clusters each node has a shunt. The same is asked of both (test/beside/agent), from pods, nodes and beyond, and answers and counters of rules have to be the same;
-// then the same happens to both under traffic. Addresses, which Flannel draws, are called by their owners' names.
+// then rules like kube-proxy's and policies are written, and the same accidents happen to both, while connections and calls between pods go on: where nothing is in the way
+// none may fail, else they stop and come back alike. In the end shunt holds no more than before. Addresses, which Flannel draws, are called by their owners' names.
 //
 // Invariant: daemons, pods and namespaces are gone when a test ends; what a killed run left, the next removes.
 //

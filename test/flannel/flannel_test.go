@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/test/beside"
 )
@@ -39,13 +38,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// setups are Flannel's backends, in the ways in which they are used.
+// setups are Flannel's backends, in the ways in which they are used, and in which dialect rules for services and policies are written.
 var setups = []setup{
-	{name: "vxlan", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`, masq: true},
-	{name: "host-gw", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, masq: true},
-	{name: "vxlan-without-masquerade", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`},
-	{name: "vxlan-by-nft-direct-where-it-can", network: `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","DirectRouting":true}}`, masq: true},
-	{name: "dual-stack", network: `{"EnableIPv4":true,"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"2001:db8:f000::/48","Backend":{"Type":"vxlan"}}`, masq: true, six: true},
+	{name: "vxlan", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`, masq: true, life: true, rules: "iptables"},
+	{name: "host-gw", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, masq: true, life: true, rules: "nft"},
+	{name: "vxlan-without-masquerade", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}`, rules: "nft"},
+	{name: "host-gw-without-masquerade", network: `{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}`, rules: "iptables"},
+	{name: "vxlan-by-nft-direct-where-it-can", network: `{"Network":"10.244.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan","DirectRouting":true}}`, masq: true, rules: "nft"},
+	{name: "dual-stack", network: `{"EnableIPv4":true,"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"2001:db8:f000::/48","Backend":{"Type":"vxlan"}}`, masq: true, six: true, rules: "iptables"},
+	{name: "host-gw-dual-stack", network: `{"EnableIPv4":true,"EnableIPv6":true,"Network":"10.244.0.0/16","IPv6Network":"2001:db8:f000::/48","Backend":{"Type":"host-gw"}}`, masq: true, six: true, rules: "nft"},
 }
 
 // twins are two clusters of the same kind; the second has shunt.
@@ -72,9 +73,14 @@ func (w *twins) both(do func(c *cluster)) {
 func (w *twins) compare(what string, questions []probe) (linux map[string]string) {
 	w.Helper()
 	started := time.Now()
+	var settling sync.WaitGroup
 	for _, n := range w.clusters[1].nodes {
-		n.shunt.Settled()
+		if n.shunt.Running() {
+			settling.Add(1)
+			go func() { defer settling.Done(); n.shunt.Settled() }()
+		}
 	}
+	settling.Wait()
 	var said [2]map[string]string
 	ask := func() []string {
 		var wg sync.WaitGroup
@@ -103,10 +109,10 @@ func (w *twins) compare(what string, questions []probe) (linux map[string]string
 	return said[0]
 }
 
-// TestFlannel asks the same of clusters with shunt and without, for each of Flannel's backends; and, for the first, after everything that happens to clusters.
+// TestFlannel asks the same of clusters with shunt and without, for each of Flannel's backends, with rules for services and policies; and, for some, after everything that happens to clusters.
 func TestFlannel(t *testing.T) {
 	if !*asked {
-		t.Skip("takes two minutes: make test-flannel runs it")
+		t.Skip("takes eight minutes: make test-flannel runs it")
 	}
 	for _, name := range []string{"flanneld", "cnitool", "bridge", "portmap", "host-local"} {
 		if _, err := os.Stat(filepath.Join(*tools, name)); err != nil {
@@ -124,7 +130,7 @@ func TestFlannel(t *testing.T) {
 	}
 	var agent string
 	*program, agent = beside.Build(t, beside.Folder("flannel"), *program)
-	for i, s := range setups {
+	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
 			w := &twins{T: t}
 			started := time.Now()
@@ -133,8 +139,10 @@ func TestFlannel(t *testing.T) {
 			}
 			t.Logf("%5.2f s  clusters", time.Since(started).Seconds())
 			w.conversation(s)
-			if i == 0 {
-				w.life()
+			w.services(s)
+			w.policies(s)
+			if s.life {
+				w.life(s)
 			}
 			w.leftovers()
 		})
@@ -144,6 +152,7 @@ func TestFlannel(t *testing.T) {
 // conversation compares answers, counters of rules, and that what pods sent each other was fast.
 func (w *twins) conversation(s setup) {
 	w.Helper()
+	w.awaitFast()
 	before := w.fastBytes()
 	answers := w.compare("as Flannel sets it up", s.probes(8*megabyte))
 	for _, must := range []string{"pod1a → pod2a: who {to}:80", "pod1a → pod1b: who {to}:80"} {
@@ -151,18 +160,57 @@ func (w *twins) conversation(s setup) {
 			w.Errorf("%s is answered with %q by Linux alone: this cluster does not work", must, answers[must])
 		}
 	}
-	moved := w.fastBytes()
-	var fast []string
-	for name, n := range moved {
-		fast = append(fast, fmt.Sprintf("%s %d MB", name, (n-before[name])/1e6))
-	}
-	slices.Sort(fast)
-	w.Logf("fast: %s", strings.Join(fast, ", "))
 	// Two transfers between nodes each way and two on the first node, of 8 MB.
-	if n := moved["node1"] - before["node1"]; n < 40*megabyte {
-		w.Errorf("node1 forwarded %d MB itself, of 48 at least", n/1e6)
+	large := slices.DeleteFunc(s.probes(8*megabyte), func(p probe) bool { return !strings.Contains(p.words, fmt.Sprint(8*megabyte)) })
+	w.mustBeFast("between pods", before, 40*megabyte, large)
+	w.counters()
+}
+
+// mustBeFast asks again, some times, until the first node's shunt has forwarded that much since before: one that is held up for longer than its watchdog waits leaves all to
+// Linux, and a busy machine holds it up.
+func (w *twins) mustBeFast(what string, before map[string]uint64, least uint64, again []probe) {
+	w.Helper()
+	for try := 1; ; try++ {
+		moved := w.fastBytes()
+		var fast []string
+		for name, n := range moved {
+			fast = append(fast, fmt.Sprintf("%s %d MB", name, (n-before[name])/1e6))
+		}
+		slices.Sort(fast)
+		w.Logf("         fast, %s: %s", what, strings.Join(fast, ", "))
+		n := moved["node1"] - before["node1"]
+		if n >= least {
+			return
+		}
+		if try == 4 {
+			w.Errorf("%s: node1 forwarded %d MB itself, of more than %d: %s", what, n/1e6, least/1e6, w.slow())
+			return
+		}
+		before = moved
+		w.compare(what+", again", again)
 	}
-	w.counters(s)
+}
+
+// awaitFast waits until the shunts of the first two nodes have programs where pods and nodes are: a busy machine may take its time.
+func (w *twins) awaitFast() {
+	w.Helper()
+	for _, n := range w.clusters[1].nodes[:2] {
+		n.shunt.Until("fast", func(s *api.Status) bool {
+			return !slices.ContainsFunc(s.Interfaces, func(i api.Interface) bool { return i.Name != "lo" && i.Name != "cni0" && i.State != "fast" })
+		})
+	}
+}
+
+// slow tells why what the first node's shunt did not forward went to Linux, and what it said.
+func (w *twins) slow() string {
+	w.Helper()
+	d := w.clusters[1].nodes[0].shunt
+	s := d.Status()
+	var out []string
+	for _, i := range s.Interfaces {
+		out = append(out, fmt.Sprintf("%s: %s, %d fast, %v, %v", i.Name, i.State, i.Packets.Fast, i.Packets.Slow, i.Reasons))
+	}
+	return fmt.Sprintf("%s; %+v; its log: %s", strings.Join(out, "; "), s.Sync, d.Log())
 }
 
 // fastBytes is what each node's shunt has forwarded.
@@ -181,19 +229,26 @@ var counted = []probe{
 	{"pod1a", "pod2a", "udp {to}:80 100 500 2001"}, {"pod1b", "pod1a", "udp {to}:80 100 500 2002"}, {"pod2b", "pod1b", "ping -s 56 {to}"}, {"pod1b", "sw", "udp {to}:80 50 100 2003"}, {"sw", "pod1a", "udp {to}:80 2 10 2004"},
 }
 
-// counters compares what the rules of each node count.
-func (w *twins) counters(s setup) {
+// counters compares what the rules of each node count: iptables' and those of the named tables of nft.
+func (w *twins) counters(tables ...string) {
 	w.Helper()
 	read := func(c *cluster) map[string]map[string]beside.Count {
 		out := map[string]map[string]beside.Count{}
 		for _, n := range c.nodes[:2] {
 			counts := map[string]beside.Count{}
-			for _, table := range []string{"filter", "nat"} {
+			for _, table := range []string{"filter", "nat", "mangle"} {
 				saved, err := n.ns.Output("iptables-save -c -t %s", table)
 				if err != nil {
 					w.Fatal(err)
 				}
 				beside.ReadCounters(counts, table, saved)
+			}
+			for _, table := range tables {
+				if listed, err := n.ns.Output("nft -j list table ip %s", table); err == nil { // else this setup has it not
+					if err := beside.ReadNftCounters(counts, listed); err != nil {
+						w.Fatal(err)
+					}
+				}
 			}
 			if n.shunt != nil {
 				n.shunt.AddCounters(counts)
@@ -216,7 +271,7 @@ func (w *twins) counters(s setup) {
 		for i := range grew {
 			grew[i] = beside.Since(before[i][name], after[i][name])
 			for key := range grew[i] { // what hosts say to each other meanwhile (etcd, leases) is in the chains of local packets
-				if !strings.Contains(key, "FORWARD") && !strings.Contains(key, "FWD") {
+				if !strings.Contains(key, "FORWARD") && !strings.Contains(key, "FWD") && !strings.HasPrefix(key, "policies ") {
 					delete(grew[i], key)
 				}
 			}
@@ -227,47 +282,6 @@ func (w *twins) counters(s setup) {
 		}
 	}
 	w.Logf("%d counters of rules compared", compared)
-}
-
-// life is what happens to clusters, under traffic.
-func (w *twins) life() {
-	w.Helper()
-	node := func(c *cluster, i int) *node { return c.nodes[i-1] }
-	steps := []struct {
-		what string
-		do   func(c *cluster)
-	}{
-		{"a node joins", func(c *cluster) { node(c, 3).join() }},
-		{"a pod comes", func(c *cluster) { node(c, 1).addPod("c", false) }},
-		{"flanneld is killed", func(c *cluster) { node(c, 1).stopFlannel(unix.SIGKILL) }},
-		{"and comes back", func(c *cluster) { node(c, 1).startFlannel() }},
-		{"etcd is killed", func(c *cluster) { c.etcd.Process.Kill(); c.etcd.Wait() }},
-		{"a pod goes without it", func(c *cluster) { node(c, 1).removePod("c", false) }},
-		{"etcd comes back", func(c *cluster) { c.startEtcd() }},
-		{"the tunnel's device goes", func(c *cluster) { c.must(node(c, 2).ns, "ip link del flannel.1") }},
-		{"and flanneld is told to make it anew", func(c *cluster) { node(c, 2).stopFlannel(unix.SIGTERM); node(c, 2).startFlannel() }},
-		{"the underlay goes down", func(c *cluster) { c.must(node(c, 2).ns, "ip link set eth0 down") }},
-		{"and comes back", func(c *cluster) {
-			c.must(node(c, 2).ns, "ip link set eth0 up", "ip route replace default via 192.0.2.254", "ip address replace "+prefix6+"2/64 dev eth0 nodad")
-		}},
-		{"a node leaves", func(c *cluster) {
-			n := node(c, 3)
-			n.stopFlannel(unix.SIGTERM)
-			c.must(n.ns, "ip link set eth0 down")
-		}},
-		{"a policy forbids what one pod asks another", func(c *cluster) {
-			_, to := c.place("pod2a")
-			c.must(node(c, 2).ns, fmt.Sprintf("iptables -I FORWARD -d %s -p tcp --dport 80 -j DROP", to[0]))
-		}},
-		{"and no longer", func(c *cluster) { c.must(node(c, 2).ns, "iptables -D FORWARD 1") }},
-	}
-	for _, s := range steps {
-		w.both(s.do)
-		if s.what == "and flanneld is told to make it anew" { // what others know of it, they learn from etcd
-			time.Sleep(3 * time.Second)
-		}
-		w.compare(s.what, near())
-	}
 }
 
 // leftovers looks for what shunt says of itself and for state of what is gone.

@@ -100,7 +100,7 @@ func address(r *rand.Rand, p netip.Prefix) netip.Addr {
 // flow is a packet to a service, mostly of TCP.
 func flow(r *rand.Rand, in, out rules.Device, src, dst netip.Addr) rules.Packet {
 	p := rules.Packet{
-		IIF: in, OIF: out, Src: src, Dst: dst, Proto: 6, TCPFlags: 0x10, TTL: 60, Length: 60 + uint16(r.IntN(1400)),
+		IIF: in, OIF: out, Back: rules.BackSame, Src: src, Dst: dst, Proto: 6, TCPFlags: 0x10, TTL: 60, Length: 60 + uint16(r.IntN(1400)),
 		SPort: 1024 + uint16(r.IntN(60000)), DPort: []uint16{80, 443, 443, 22, 53, 5201, 8080}[r.IntN(7)],
 	}
 	if r.IntN(3) == 0 {

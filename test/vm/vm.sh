@@ -4,7 +4,7 @@
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")"
-for part in common debian root kernel payload boot; do
+for part in common debian root kernel module clang payload boot; do
 	# shellcheck source=/dev/null
 	source "lib/$part.sh"
 done
@@ -13,6 +13,8 @@ usage() {
 	cat >&2 <<-TEXT
 		usage: test/vm/vm.sh COMMAND
 		  test KERNEL [PACKAGE [ARGUMENT…]]  run the packages of test/vm/packages, or one, with these arguments
+		  lib KERNEL                         build the library's kernel module for it and run test/vm/packages.lib beside it
+		  clangs                             fetch the compilers that this machine lacks and print the folder of their names
 		  all                                run them on every kernel of test/vm/kernels
 		  prepare KERNEL…                    only fetch and build what a run needs
 		  shell KERNEL [PACKAGE]             a shell in the machine; ctrl-a x ends it
@@ -51,6 +53,19 @@ test_kernel() {
 	run_tests "$KERNEL_DIR" "$(grep -oE '^[0-9]+\.[0-9]+' "$KERNEL_DIR/release")" "$SCRATCH/payload.cpio" "$limit"
 }
 
+# test_lib KERNEL: the module lies where the tests look for it; they load it themselves.
+test_lib() {
+	local limit
+	prepare "$1"
+	mkdir -p "$SCRATCH/module"
+	with_lock prepare build_module "$(<"$KERNEL_DIR/release")" "$SCRATCH/module/shunt/lib/kmod"
+	build_report
+	limit=$(SHUNT_VM_PACKAGES=$VM_DIR/packages.lib plan | build_payload "$SCRATCH/payload.cpio")
+	pack "$SCRATCH/module" "$SCRATCH/module.cpio"
+	cat "$SCRATCH/module.cpio" >>"$SCRATCH/payload.cpio"
+	run_tests "$KERNEL_DIR" "$(grep -oE '^[0-9]+\.[0-9]+' "$KERNEL_DIR/release")" "$SCRATCH/payload.cpio" "$limit"
+}
+
 test_all() {
 	local kernel status=0
 	rm -rf "$RESULTS"
@@ -76,13 +91,15 @@ list_kernels() {
 command=${1:-}
 shift || usage
 case $command in
-test | shell | prepare) (($#)) || usage ;;
-all | kernels) ;;
+test | lib | shell | prepare) (($#)) || usage ;;
+all | clangs | kernels) ;;
 *) usage ;;
 esac
-[[ $command == prepare || $command == kernels ]] || use_go
+[[ $command =~ ^(prepare|clangs|kernels)$ ]] || use_go
 case $command in
 test) test_kernel "$@" ;;
+lib) test_lib "$@" ;;
+clangs) with_lock prepare need_clangs ;;
 all) test_all ;;
 prepare) for kernel in "$@"; do prepare "$kernel"; done ;;
 shell) open_shell "$@" ;;

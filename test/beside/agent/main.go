@@ -34,10 +34,11 @@ const patience = time.Second
 func main() {
 	commands := map[string]func([]string) error{
 		"serve": serve, "true": func([]string) error { return nil }, "get": get, "put": put, "who": who, "udp": udp, "name": name, "stream": stream,
+		"where": where, "calls": calls, "rate": rate, "pause": pause,
 	}
 	do := commands[strings.Join(os.Args[1:min(2, len(os.Args))], "")]
 	if do == nil {
-		fmt.Fprintln(os.Stderr, "usage: agent serve | get ADDR BYTES | put ADDR BYTES | who ADDR | udp ADDR COUNT SIZE SPORT | name NAME | stream ADDR SPORT")
+		fmt.Fprintln(os.Stderr, "usage: agent serve | get ADDR BYTES | put ADDR BYTES | who ADDR | udp ADDR COUNT SIZE SPORT | name NAME | stream ADDR SPORT | where ADDR COUNT | calls ADDR [MILLISECONDS] | rate ADDR MILLISECONDS | pause")
 		os.Exit(2)
 	}
 	if err := do(os.Args[2:]); err != nil {
@@ -58,6 +59,8 @@ func word(err error) string {
 		return "no route"
 	case errors.Is(err, syscall.ECONNRESET):
 		return "reset"
+	case errors.Is(err, syscall.EPERM):
+		return "not permitted"
 	}
 	return err.Error()
 }
@@ -122,6 +125,9 @@ func answer(c net.Conn) {
 		fmt.Fprintf(c, "%x", h.Sum(nil))
 	case "who":
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		fmt.Fprint(c, host)
+	case "where":
+		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
 		fmt.Fprint(c, host)
 	case "stream":
 		io.Copy(c, r)

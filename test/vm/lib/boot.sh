@@ -18,6 +18,7 @@ qemu_command() {
 		(($(qemu_version | cut -d. -f1) >= 10)) || cpu=max,-cx16
 		accel=tcg,thread=multi
 	fi
+	cpu=${SHUNT_VM_CPU:-$cpu}
 	# An emulated processor that waits for its host is no stalled one, and its timer is not broken.
 	local kernel='console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nowatchdog no_timer_check rcupdate.rcu_cpu_stall_timeout=120'
 	QEMU=(qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp "${SHUNT_VM_CPUS:-2}" -m "${SHUNT_VM_MEM:-2048}"

@@ -24,25 +24,27 @@ need_root() {
 # programs_column N: that column of the list, "-" left out.
 programs_column() { awk -v column="$1" '!/^#/ && NF && $column != "-" {print $column}' "$VM_DIR/programs" | sort -u; }
 
-bootstrap_root() {
-	local packages uri proxy
-	packages=$(programs_column 2 | paste -sd,)
-	if [[ $(cat "$CACHE/root.packages" 2>/dev/null) == "$packages" ]]; then
+bootstrap_root() { bootstrap root "$(programs_column 2 | paste -sd,)"; }
+
+# bootstrap NAME PACKAGE,…: a Debian with these packages in $CACHE/NAME, unless it is there for the same list.
+bootstrap() {
+	local name=$1 packages=$2 uri proxy
+	if [[ $(cat "$CACHE/$name.packages" 2>/dev/null) == "$packages" ]]; then
 		return
 	fi
 	((EUID == 0)) || die 1 "bootstrapping a Debian root needs root: run this once as root"
 	uri=$(mirror)
-	say "bootstrapping Debian $ROOT_SUITE into $CACHE/root (half a minute with a near mirror)"
+	say "bootstrapping Debian $ROOT_SUITE into $CACHE/$name (half a minute or more with a near mirror)"
 	proxy=$(apt-config dump --format '%v' Acquire::http::Proxy)
-	rm -rf "$CACHE/root" "$CACHE/root.packages"
+	rm -rf "${CACHE:?}/$name" "$CACHE/$name.packages"
 	# The script is named, because an older debootstrap does not know newer suites.
 	http_proxy=${http_proxy:-$proxy} debootstrap --variant=minbase --arch=amd64 --keyring="$KEYRING" \
-		--include="$packages" "$ROOT_SUITE" "$CACHE/root" "$uri" /usr/share/debootstrap/scripts/sid \
+		--include="$packages" "$ROOT_SUITE" "$CACHE/$name" "$uri" /usr/share/debootstrap/scripts/sid \
 		>"$CACHE/debootstrap.log" 2>&1 || {
 		tail -n 5 "$CACHE/debootstrap.log" >&2
 		die 1 "debootstrap from $uri failed; the whole log: $CACHE/debootstrap.log"
 	}
-	echo "$packages" >"$CACHE/root.packages"
+	echo "$packages" >"$CACHE/$name.packages"
 }
 
 # needed_files: the path of every listed program with all symbolic links on the way, and of every
