@@ -34,8 +34,8 @@ var renderers = map[string]func(*page, *report.Section){
 	"outside":    (*page).costs,
 	"rules":      (*page).rates,
 	"peers":      (*page).rates,
-	"starts":     (*page).times,
-	"many":       (*page).times,
+	"starts":     func(p *page, s *report.Section) { p.Times(s) },
+	"many":       func(p *page, s *report.Section) { p.Times(s) },
 }
 
 // absent is what this suite does not measure anywhere.
@@ -84,15 +84,6 @@ func (p *page) rates(s *report.Section) {
 				}
 			}
 		}
-	}
-	p.Table(t)
-}
-
-// times is a table of what a section measured, row by row.
-func (p *page) times(s *report.Section) {
-	t := report.NewTable("case and variant", "what", "value", "unit")
-	for _, r := range s.Rows {
-		t.Row(r.Case+": "+r.Variant, r.Metric, report.Spread(r.Stat()), r.Unit)
 	}
 	p.Table(t)
 }

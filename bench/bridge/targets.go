@@ -63,27 +63,15 @@ func (p *page) allTargets() (all []suite.Target) {
 	}
 	starts, many := p.Section("starts"), p.Section("many")
 	all = append(all,
-		suite.AtMost("a container's start: time added, median of pairs", 2, 0, " ms", added(starts, "start")),
+		suite.AtMost("a container's start: time added, median of pairs", 2, 0, " ms", suite.Added(starts, startsCase, shuntAuto, suite.LinuxGRO, "start")),
 		suite.AtMost("a container's start: longest wait for RTNL", 20, 10, " ms", longest(starts.Row(startsCase, shuntAuto, "rtnl"))),
-		suite.AtMost("1,000 veths and 100,000 stations: the daemon's memory", 100, 100, " MiB", statOf(many.Row(manyCase, shuntAuto, "resident"))),
-		suite.AtMost("1,000 veths and 100,000 stations: reaction to one change", 1, 1, " ms", statOf(many.Row(manyCase, shuntAuto, "reaction"))),
+		suite.AtMost("1,000 veths and 100,000 stations: the daemon's memory", 100, 100, " MiB", many.Row(manyCase, shuntAuto, "resident").Stat()),
+		suite.AtMost("1,000 veths and 100,000 stations: reaction to one change", 1, 1, " ms", many.Row(manyCase, shuntAuto, "reaction").Stat()),
 	)
 	for i := range all {
 		all[i].Instead = "not fast, or not measured"
 	}
 	return all
-}
-
-// added is what shunt's rounds have more than those of Linux beside them.
-func added(s *report.Section, metric string) measure.Stat {
-	return measure.Of(minus(s.Row(startsCase, shuntAuto, metric), s.Row(startsCase, suite.LinuxGRO, metric)))
-}
-
-func statOf(r *measure.Row) measure.Stat {
-	if r == nil {
-		return measure.Of(nil)
-	}
-	return r.Stat()
 }
 
 // longest is the largest value of all rounds.

@@ -90,13 +90,13 @@ func (p *page) natTargets() (all []suite.Target) {
 	for _, t := range []struct {
 		c                                string
 		xdpLeast, xdpAim, tcLeast, tcAim float64
-	}{{caseMasqueraded, 1.65, 2, 1.12, 1.25}, {caseStateful, 2, 2.5, 1.3, 1.5}} {
+	}{{caseOne, 1.65, 2, 1.12, 1.25}, {caseStateful, 2, 2.5, 1.3, 1.5}} {
 		all = append(all,
 			suite.AtLeast(t.c+": shunt xdp, × Linux", t.xdpLeast, t.xdpAim, better(n, t.c, suite.ShuntXDP)),
 			suite.AtLeast(t.c+": shunt tc, × Linux", t.tcLeast, t.tcAim, better(n, t.c, suite.ShuntTC)))
 	}
-	all = append(all, suite.AtMost(caseEngine+": more than without a rule, shunt xdp", 120, 80, " ns",
-		measure.Of(measure.Less(fast(n, caseEngine, suite.ShuntXDP, "cost"), fast(n, caseBare, suite.ShuntXDP, "cost")))))
+	all = append(all, suite.AtMost(caseEngineOne+": more than without a rule, shunt xdp", 120, 80, " ns",
+		measure.Of(measure.Less(fast(n, caseEngineOne, suite.ShuntXDP, "cost"), fast(n, caseBareOne, suite.ShuntXDP, "cost")))))
 	s := p.Section("sessions")
 	for _, t := range []struct {
 		n          int

@@ -14,9 +14,9 @@ import (
 var translatedSection = suite.Section{
 	Name:   "translated",
 	Title:  "Translated flows",
-	Budget: budget(240),
-	About: "The same established flows, masqueraded behind the router's address (nft): alone, and with \"established, related accept\" and 100 source rules before. The measured packets go out; each has a new source, and " +
-		"checksums to match. Then flows whose destination is mapped (iptables, NETMAP). The last two belong together: the flows without a rule, and masqueraded behind 1,000 rules as a container engine writes them for 500 published " +
+	Budget: budget(400),
+	About: "The same established flows, masqueraded behind the router's address (nft, and once by iptables): alone, one flow too, and with \"established, related accept\" and 100 source rules before. The measured packets go out; each has a new source, and " +
+		"checksums to match. Then flows whose destination is mapped (iptables, NETMAP). The last of both kinds belong together: the flows, or one, without a rule, and masqueraded behind 1,000 rules as a container engine writes them for 500 published " +
 		"ports, half of them in nat chains, with its chains of FORWARD in its order.",
 	Run: runTranslated,
 }
@@ -27,14 +27,23 @@ const (
 	caseMapped      = "destination mapped"
 	caseBare        = "no rule, not tracked"
 	caseEngine      = "masqueraded, 1,000 rules of a container engine"
+	caseTables      = "masqueraded by iptables"
+	caseOne         = "masqueraded, one flow"
+	caseBareOne     = "no rule, not tracked, one flow"
+	caseEngineOne   = "masqueraded, 1,000 rules of a container engine, one flow"
 )
+
+const byTables = "*nat\n-A POSTROUTING -o out -j MASQUERADE\nCOMMIT\n"
 
 // translatedParts are cases that are measured together.
 var translatedParts = [][]flowCase{
 	{{caseMasqueraded, prefixes.Count, masqueraded, func(lanes []*suite.Lane) error { return masquerade(table{}, lanes) }}},
 	{{caseStateful, prefixes.Count, masqueraded, func(lanes []*suite.Lane) error { return masquerade(stateful(source(100)), lanes) }}},
+	{{caseTables, prefixes.Count, masqueraded, func(lanes []*suite.Lane) error { return restore(byTables, lanes) }}},
+	{{caseOne, 1, masqueraded, func(lanes []*suite.Lane) error { return masquerade(table{}, lanes) }}},
 	{{caseMapped, prefixes.Count, mapped, mapDestinations}},
 	{{caseBare, prefixes.Count, nil, nil}, {caseEngine, prefixes.Count, masqueraded, func(lanes []*suite.Lane) error { return restore(engineRules(500), lanes) }}},
+	{{caseBareOne, 1, nil, nil}, {caseEngineOne, 1, masqueraded, func(lanes []*suite.Lane) error { return restore(engineRules(500), lanes) }}},
 }
 
 func runTranslated(b *suite.Bench) error {

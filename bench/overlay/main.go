@@ -11,7 +11,7 @@ import (
 func main() { theSuite().Main() }
 
 func theSuite() suite.Suite {
-	return suite.Suite{Name: "overlay", Sections: []suite.Section{podsSection, pairsSection, rulesSection, costsSection}, Write: writePage}
+	return suite.Suite{Name: "overlay", Sections: []suite.Section{podsSection, pairsSection, rulesSection, costsSection, startsSection, thesisSection}, Write: writePage}
 }
 
 // budget is a section's time, in seconds.

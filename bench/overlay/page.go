@@ -28,15 +28,17 @@ func writePage(base *suite.Page) {
 
 // renderers draw the sections.
 var renderers = map[string]func(*page, *report.Section){
-	"pods":  (*page).rates,
-	"pairs": (*page).rates,
-	"rules": (*page).rates,
-	"costs": (*page).costs,
+	"pods":   (*page).rates,
+	"pairs":  (*page).rates,
+	"rules":  (*page).rates,
+	"costs":  (*page).costs,
+	"thesis": (*page).rates,
+	"starts": func(p *page, s *report.Section) { p.Times(s) },
 }
 
 // absent is what this suite does not measure anywhere.
 var absent = []report.Skipped{
-	{What: "own encapsulation and decapsulation", Why: "not built: the tunnel's device does both"},
+	{What: "own encapsulation and decapsulation", Why: "not built: the tunnel's device does both. The section costs has the most that they could win, [semantics-overlays.md](semantics-overlays.md#own-encapsulation) what they would need"},
 	{What: "GRE and IPIP", Why: "their devices are left to Linux, by name"},
 	{What: "Cilium and ONCache", Why: "neither runs beside Flannel's network on this machine; their published ratios are above"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry the encapsulated packets, which a card would segment and checksum"},
@@ -60,12 +62,15 @@ func (p *page) allTargets() []suite.Target {
 		all = append(all, suite.AtLeast(at+", CPU per packet, × the better Linux", 1.3, 1.8, suite.RatioRows(c.Row(at, suite.ShuntTC, "cost"), suite.LinuxBest(c, at, "cost", true), true)))
 	}
 	p99 := suite.AtMost(name(across, "tcp round trips")+", p99 latency, × Linux", 0.9, 0.8, "", ratio(across, "tcp round trips", "p99"))
-	return append(all, p99)
+	starts := p.Section("starts")
+	return append(all, p99,
+		suite.AtMost("a pod's start: time added, median of pairs", 2, 0, " ms", suite.Added(starts, startsCase, shuntAuto, suite.LinuxGRO, "start")),
+		suite.AtMost("250 pods on a node: reaction to one more", 1, 1, " ms", starts.Row(manyCase, shuntAuto, "reaction").Stat()))
 }
 
 // rates is a table of the cases' variants; of rates and throughput more is better, of latencies less.
 func (p *page) rates(s *report.Section) {
-	t := report.NewTable("case and variant", "value", "unit", "× Linux", "p99, µs", "× Linux")
+	t := report.NewTable("case and variant", "value", "unit", "× Linux", "mean, µs", "sd, µs", "p99, µs", "p99 × Linux")
 	for _, metric := range []string{"rate", "throughput"} {
 		for _, c := range s.Cases(metric) {
 			for _, v := range s.Variants(metric) {
@@ -73,11 +78,15 @@ func (p *page) rates(s *report.Section) {
 				if r == nil {
 					continue
 				}
-				late, ratio := "", ""
-				if q := s.Row(c, v, "p99"); q != nil {
-					late, ratio = report.Spread(q.Stat()), report.Spread(suite.Ratio(s, c, v, suite.LinuxGRO, "p99", false))
+				cells := []string{c + ": " + v, report.Spread(r.Stat()), r.Unit, report.Spread(suite.Ratio(s, c, v, suite.LinuxGRO, metric, false))}
+				if s.Row(c, v, "p99") == nil {
+					t.Row(append(cells, "", "", "", "")...)
+					continue
 				}
-				t.Row(c+": "+v, report.Spread(r.Stat()), r.Unit, report.Spread(suite.Ratio(s, c, v, suite.LinuxGRO, metric, false)), late, ratio)
+				for _, m := range []string{"mean", "sd", "p99"} {
+					cells = append(cells, report.Spread(s.Row(c, v, m).Stat()))
+				}
+				t.Row(append(cells, report.Spread(suite.Ratio(s, c, v, suite.LinuxGRO, "p99", false)))...)
 			}
 		}
 	}

@@ -13,8 +13,8 @@ var rulesSection = suite.Section{
 	Name:   "rules",
 	Title:  "The user's rules on both nodes",
 	Budget: budget(240),
-	About: "TCP between pods of two nodes by VXLAN, with 0 to 900 rules of the user's own before kube-proxy's and Flannel's in the chain FORWARD of both nodes, none of which matches: the thesis's figures 4-11 and 4-12 have the same numbers, " +
-		"with Docker and a VXLAN device by hand.",
+	About: "TCP between pods of two nodes by VXLAN, with 0 to 900 rules of the user's own before kube-proxy's and Flannel's in the chain FORWARD of both nodes, none of which matches. " +
+		"\"Docker of two hosts, joined by hand\" has the thesis's own arrangement.",
 	Run: runRules,
 }
 

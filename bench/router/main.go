@@ -16,9 +16,9 @@ func main() { theSuite().Main() }
 func theSuite() suite.Suite {
 	return suite.Suite{
 		Name:     "router",
-		Sections: []suite.Section{forwarding, scale, allSlow, bulk, latency, chains, reaction, lifecycle, obeyed, memory, cost},
+		Sections: []suite.Section{forwarding, scale, cores, watchedFlows, allSlow, bulk, latency, chains, reaction, lifecycle, obeyed, memory, cost},
 		Write:    writePage,
-		Flags:    func(f *flag.FlagSet) { f.Var(&queues, "queues", "numbers of queues for the scale section") },
+		Flags:    func(f *flag.FlagSet) { f.Var(&queues, "queues", "numbers of queues for the section cores") },
 	}
 }
 
@@ -39,5 +39,5 @@ func (n *numbers) Set(list string) error {
 	return nil
 }
 
-// queues are the numbers of queues that the scale section measures.
+// queues are the numbers of queues that the section cores measures.
 var queues = numbers{1, 2}

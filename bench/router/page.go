@@ -25,6 +25,8 @@ func writePage(base *suite.Page) {
 var renderers = map[string]func(*page, *report.Section){
 	"forwarding": (*page).forwarding,
 	"scale":      (*page).scale,
+	"cores":      (*page).cores,
+	"flows":      (*page).watchedFlows,
 	"slow":       func(p *page, s *report.Section) { p.Compare(s, "cost", suite.LinuxGRO, true) },
 	"bulk": func(p *page, s *report.Section) {
 		p.Compare(s, "throughput", suite.LinuxGRO, false)

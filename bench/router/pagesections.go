@@ -56,6 +56,31 @@ func (p *page) scale(s *report.Section) {
 	}
 }
 
+// cores shows what the rate becomes with more queues beside the cost of a packet.
+func (p *page) cores(s *report.Section) {
+	p.Compare(s, "cost", suite.LinuxGRO, true)
+	p.Compare(s, "rate", suite.LinuxGRO, false)
+	places := s.Cases("rate")
+	if len(places) < 2 {
+		return
+	}
+	t := report.NewTable(append([]string{"rate, × that of " + places[0]}, places[1:]...)...)
+	var lines []report.Line
+	for _, v := range s.Variants("rate") {
+		l, cells := report.Line{Label: v}, []string{v}
+		for i, c := range places {
+			l.Stats = append(l.Stats, measure.Of(suite.Scaled(s.Row(c, v, "rate"), 1e-6)))
+			if i > 0 {
+				cells = append(cells, report.Number(l.Stats[i].Median/l.Stats[0].Median))
+			}
+		}
+		t.Row(cells...)
+		lines = append(lines, l)
+	}
+	p.Table(t)
+	p.Plot("cores", "rate against queues", report.Lines("Packets per second against queues", "Mpps", places, lines))
+}
+
 func (p *page) latency(s *report.Section) {
 	p.Latency(s)
 	p.Para("For comparison, the paper's router with 128 netperf sessions on one core of real machines: Linux 326.9 / 512.4 / 109.3 µs, LinuxFP 151.7 / 279.4 / 76.8, Polycube 145.8 / 269.8 / 60.2, VPP 85.6 / 182.3 / 32.0 (mean / p99 / sd).")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"time"
 
 	"github.com/shuntnet/shunt/bench/measure"
@@ -18,15 +17,14 @@ import (
 
 var scale = suite.Section{
 	Name:  "scale",
-	Title: "Routes, flows, directions, sizes, queues",
-	About: "The same line with the table, the traffic or the router's queues varied. Destinations are drawn uniformly over all routes, so that a large table " +
-		"is missed by the CPU's caches as it would be in a core router; before the first round shunt has met nearly all of them. In both directions the router works on one CPU still. With several queues, queue i is polled on a " +
-		"CPU of its own; where there are fewer than twice as many CPUs as queues, generators and router share them, and only the cost tells.",
+	Title: "Routes, flows, directions, sizes",
+	About: "The same line with the table or the traffic varied. Destinations are drawn uniformly over all routes, so that a large table " +
+		"is missed by the CPU's caches as it would be in a core router; before the first round shunt has met nearly all of them. In both directions the router works on one CPU still.",
 	Run: runScale,
 }
 
 func runScale(b *suite.Bench) error {
-	for _, part := range []func(*suite.Bench) error{scaleTraffic, scaleQueues, scaleRoutes} {
+	for _, part := range []func(*suite.Bench) error{scaleTraffic, scaleRoutes} {
 		if err := part(b); err != nil {
 			return err
 		}
@@ -123,47 +121,6 @@ func scaleTraffic(b *suite.Bench) error {
 		}
 	}
 	return b.Turns("traffic", b.Size.Rounds, turns)
-}
-
-// scaleQueues uses one generator per queue: a veth's frame goes to the queue of the CPU that sends it.
-func scaleQueues(b *suite.Bench) error {
-	cpus := runtime.NumCPU()
-	for _, n := range queues {
-		if n > cpus {
-			b.Skip(plural(n, "queue"), fmt.Sprintf("the machine has %d CPUs", cpus))
-			continue
-		}
-		routes := lab.V4Prefixes(50)
-		lanes, err := b.Lanes(compared, lab.LineOptions{V4: routes, Queues: n})
-		if err != nil {
-			return err
-		}
-		var turns []measure.Turn
-		for _, l := range lanes {
-			w := suite.Work{Ports: []*lab.Port{l.In()}}
-			var streams []suite.Stream
-			for i := range n {
-				s := l.Forward(fmt.Sprintf("queue %d", i), false, routes)
-				s.CPU = i
-				s.Traffic.Flows = 10_000
-				streams = append(streams, s)
-				w.CPUs = append(w.CPUs, queueCPU(i, n, cpus))
-			}
-			turns = append(turns, l.Turn(plural(n, "queue"), w, streams...))
-		}
-		if err := b.Turns(plural(n, "queue"), b.Size.Rounds, turns); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// queueCPU is where queue i of n is polled, the generators being on CPUs 0 to n-1.
-func queueCPU(i, n, cpus int) int {
-	if 2*n <= cpus {
-		return n + i
-	}
-	return (i + 1) % cpus
 }
 
 func plural(n int, what string) string {

@@ -56,6 +56,7 @@ type Bench struct {
 	cleanup  []func() error
 	failed   []error // of parts
 	repeated int     // measurements that something else spoiled
+	distance distance
 }
 
 // Later registers what has to be undone at the end of the section, last first.

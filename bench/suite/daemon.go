@@ -143,6 +143,28 @@ func (d *Daemon) Status() (*api.Status, error) {
 	return s, nil
 }
 
+// Reaction is the longest time that a round of the daemon took since a moment, from the kernel's first event to its effect, in milliseconds.
+func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
+	out, err := exec.Command(d.Binary, "show", "events", "--json", "--runtime-dir", d.Dir).Output()
+	if err != nil {
+		return 0, fmt.Errorf("asking the daemon for its events: %w", err)
+	}
+	var events []api.Event
+	if err := json.Unmarshal(out, &events); err != nil {
+		return 0, fmt.Errorf("understanding the daemon's events: %w", err)
+	}
+	some := false
+	for _, e := range events {
+		if e.When.After(since) {
+			ms, some = max(ms, e.TookMS), true
+		}
+	}
+	if !some {
+		return 0, Spoiled("the daemon noticed nothing")
+	}
+	return ms, nil
+}
+
 // Fast is how many packets shunt has forwarded that came in at an interface.
 func (d *Daemon) Fast(iface string) (uint64, error) {
 	s, err := d.Status()

@@ -24,7 +24,7 @@ func (l *Lane) Idle(hook graph.Hook, ports ...*lab.Port) error {
 		}
 		defer prog.Close()
 		for _, p := range ports {
-			if err := attachXDP(p, prog); err != nil {
+			if err := AttachXDP(p, prog); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,7 @@ type Page struct {
 	Suite   Suite
 	plots   map[string]string // file name → SVG
 	folder  string            // of the results, those of other suites too; "": there are none
+	name    string            // of the results' file, without its ending
 }
 
 // WritePage makes the page and its plots from the results alone.
@@ -33,7 +34,7 @@ func (u Suite) WritePage(results, path string) error {
 		return fmt.Errorf("%s holds no results: measure first", results)
 	}
 	p := u.NewPage(r)
-	p.folder = filepath.Dir(results)
+	p.folder, p.name = filepath.Dir(results), strings.TrimSuffix(filepath.Base(results), ".json")
 	u.Write(p)
 	images := filepath.Join(filepath.Dir(path), "img")
 	if err := os.MkdirAll(images, 0o755); err != nil {
@@ -53,7 +54,7 @@ func (u Suite) WritePage(results, path string) error {
 
 // NewPage is an empty page of results.
 func (u Suite) NewPage(r *report.Results) *Page {
-	return &Page{Results: r, Suite: u, plots: map[string]string{}}
+	return &Page{Results: r, Suite: u, plots: map[string]string{}, name: u.Name}
 }
 
 // Beside finds a section that another suite has measured; what has not been is empty.
@@ -69,10 +70,13 @@ func (p *Page) Beside(suite, section string) *report.Section {
 // Opening is the page's title, and what to know before reading it.
 func (p *Page) Opening(title string) {
 	p.Para("# %s, measured", title)
-	p.Para("Made by `make bench-page` from [%[1]s.json](../bench/results/%[1]s.json), which `make bench-%[1]s` measures; do not edit. How it is measured, and what to beware of: "+
+	p.Para("Made by `make bench-page` from [%[1]s.json](../bench/results/%[1]s.json), which `make bench-%[2]s` measures; do not edit. How it is measured, and what to beware of: "+
 		"[bench/README.md](../bench/README.md). Figures are medians, in brackets the smallest and largest round; ratios are formed within each round. "+
-		"The links are veths in a virtual machine: believe the ratios, not the absolute figures, and do not take veth for a NIC.", p.Suite.Name)
+		"The links are veths in a virtual machine: believe the ratios, not the absolute figures, and do not take veth for a NIC.", p.name, p.Suite.Name)
 }
+
+// beside says that the results stand beside the suite's own, of another machine, and are only of what that changes: what they lack is no gap.
+func (p *Page) beside() bool { return strings.HasPrefix(p.name, p.Suite.Name+"-") }
 
 // Sections writes the sections that have been measured, in order.
 func (p *Page) Sections(render func(*report.Section)) {
@@ -121,7 +125,7 @@ func (p *Page) Remarks(s *report.Section) {
 
 // Plot keeps an SVG and shows it.
 func (p *Page) Plot(name, alt, svg string) {
-	file := "bench-" + p.Suite.Name + "-" + name + ".svg"
+	file := "bench-" + p.name + "-" + name + ".svg"
 	p.plots[file] = svg
 	p.Para("![%s](img/%s)", alt, file)
 }
@@ -136,7 +140,7 @@ func (p *Page) Skipped(absent []report.Skipped) {
 		}
 	}
 	for _, s := range p.Suite.Sections {
-		if p.Results.Section(s.Name) == nil {
+		if p.Results.Section(s.Name) == nil && !p.beside() {
 			t.Row(s.Name, "the section has not been run")
 		}
 	}
@@ -194,6 +198,28 @@ func (p *Page) Compare(s *report.Section, metric, base string, less bool) {
 	}
 	p.Para("%s in %s; the ratio is above 1 where the variant is better.", Capital(metric), unit)
 	p.Table(t)
+}
+
+// Times is a table of everything in a section.
+func (p *Page) Times(s *report.Section) {
+	t := report.NewTable("case and variant", "what", "value", "unit")
+	for _, r := range s.Rows {
+		t.Row(r.Case+": "+r.Variant, r.Metric, report.Spread(r.Stat()), r.Unit)
+	}
+	p.Table(t)
+}
+
+// Added is what a variant's rounds have more than those of another beside them.
+func Added(s *report.Section, c, variant, base, metric string) measure.Stat {
+	v, w := s.Row(c, variant, metric), s.Row(c, base, metric)
+	if v == nil || w == nil {
+		return measure.Of(nil)
+	}
+	var more []float64
+	for i := range min(len(v.Rounds), len(w.Rounds)) {
+		more = append(more, v.Rounds[i]-w.Rounds[i])
+	}
+	return measure.Of(more)
 }
 
 // BarsOf draws the first case of a metric.

@@ -31,8 +31,8 @@ func LoadXDP(name string, insns asm.Instructions) (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// attachXDP attaches to a port in native mode; the port owns the program from then on. nil detaches.
-func attachXDP(p *lab.Port, prog *ebpf.Program) error {
+// AttachXDP attaches to a port in native mode; the port owns the program from then on. nil detaches.
+func AttachXDP(p *lab.Port, prog *ebpf.Program) error {
 	const native = 1 << 2 // XDP_FLAGS_DRV_MODE
 	fd := -1
 	if prog != nil {
@@ -81,7 +81,7 @@ func dropAfterReading(in *lab.Port) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(attachXDP(in, prog), prog.Close())
+	return errors.Join(AttachXDP(in, prog), prog.Close())
 }
 
 // redirectOnly attaches the ceiling: a program that writes the MAC addresses and redirects every frame to one port, looking at nothing; or, reading,
@@ -125,5 +125,5 @@ func redirectOnly(in, out *lab.Port, reading bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(attachXDP(in, prog), prog.Close())
+	return errors.Join(AttachXDP(in, prog), prog.Close())
 }

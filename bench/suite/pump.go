@@ -23,8 +23,8 @@ func (b *Bench) Pump(l *SocketLane, flows, from, to int) (rate float64, err erro
 		}
 		clients = append(clients, client)
 		ends = append(ends,
-			Pinned(from, func() error { return send(client) }),
-			Pinned(to, func() error { return receive(server, &received) }))
+			l.Limit.Pinned(from, func() error { return send(client) }),
+			l.Limit.Pinned(to, func() error { return receive(server, &received) }))
 	}
 	time.Sleep(2 * b.Size.Warm)
 	start, before := time.Now(), received.Load()

@@ -93,7 +93,7 @@ func attachReflector(port *lab.Port, histogram *ebpf.Map) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(attachXDP(port, prog), prog.Close())
+	return errors.Join(AttachXDP(port, prog), prog.Close())
 }
 
 // reflector swaps MAC addresses, IPv4 addresses and UDP ports of UDP frames, sets the TTL to 64 again with the checksum put right, and

@@ -38,6 +38,8 @@ type SocketLane struct {
 	Variant string
 	engine  *Engine
 	pair    int // which two of Ends
+	// Limit holds what runs at both ends to a share of a CPU; nil: none.
+	Limit *Limit
 	// Ends are the hosts of a pair, the client's and the server's.
 	Ends func(pair int) (client, server Endpoint)
 }
@@ -52,6 +54,13 @@ type Endpoint struct {
 func (l *SocketLane) Pair(i int) *SocketLane {
 	other := *l
 	other.pair = i
+	return &other
+}
+
+// Limited is the lane with its ends under a limit.
+func (l *SocketLane) Limited(limit *Limit) *SocketLane {
+	other := *l
+	other.Limit = limit
 	return &other
 }
 

@@ -37,6 +37,16 @@ func (b *Bench) RoundTrips(l *SocketLane, kind string) (rate float64, err error)
 
 // Talk has pairs send a message to and fro, each one after the other, all at once.
 func (b *Bench) Talk(kind string, size int, seats ...Seat) (t Talked, err error) {
+	err = b.Retry(kind+" round trips", func() error {
+		if t, err = b.talk(kind, size, seats...); err == nil && len(t.Times) == 0 {
+			err = Spoiled("no answer came in time") // a short look at a busy machine
+		}
+		return err
+	})
+	return t, err
+}
+
+func (b *Bench) talk(kind string, size int, seats ...Seat) (t Talked, err error) {
 	var fds []int // a client and a server for each pair
 	defer func() {
 		for _, fd := range fds {
@@ -70,7 +80,7 @@ func (b *Bench) Talk(kind string, size int, seats ...Seat) (t Talked, err error)
 	end := begin.Add(b.Size.Measure)
 	for i, s := range seats {
 		client, server := fds[2*i], fds[2*i+1]
-		answering = append(answering, Pinned(s.CPU, func() error {
+		answering = append(answering, s.Limit.Pinned(s.CPU, func() error {
 			data := make([]byte, size)
 			for !stop.Load() {
 				if err := pass(server, server, data); err != nil && !errors.Is(err, unix.EAGAIN) {
@@ -79,7 +89,7 @@ func (b *Bench) Talk(kind string, size int, seats ...Seat) (t Talked, err error)
 			}
 			return nil
 		}))
-		asking = append(asking, Pinned(s.CPU, func() error {
+		asking = append(asking, s.Limit.Pinned(s.CPU, func() error {
 			data := make([]byte, size)
 			if _, err := unix.Write(client, data); err != nil {
 				return os.NewSyscallError("write", err)
@@ -140,7 +150,7 @@ func (b *Bench) OneWay(size int, s Seat) (rate float64, err error) {
 	}
 	defer unix.Close(client)
 	defer unix.Close(server)
-	err = <-Pinned(s.CPU, func() error {
+	err = <-s.Limit.Pinned(s.CPU, func() error {
 		data := make([]byte, size)
 		begin := time.Now().Add(b.Size.Warm)
 		end := begin.Add(b.Size.Measure)

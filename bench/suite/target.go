@@ -44,6 +44,9 @@ func (t Target) Verdict() string {
 func (p *Page) Targets(all []Target) {
 	t := report.NewTable("what", "at least", "aim", "measured", "verdict")
 	for _, x := range all {
+		if p.beside() && x.Value.N == 0 {
+			continue
+		}
 		measured := report.Spread(x.Value)
 		if x.Value.N > 0 {
 			measured += x.Unit

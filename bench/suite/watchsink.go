@@ -57,7 +57,7 @@ func (b *Bench) Watch(p *lab.Port, dstPort uint16) (*WatchSink, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(attachXDP(p, nil), attachXDP(p, prog), prog.Close()); err != nil {
+	if err := errors.Join(AttachXDP(p, nil), AttachXDP(p, prog), prog.Close()); err != nil {
 		return nil, err
 	}
 	return &WatchSink{counts}, nil
