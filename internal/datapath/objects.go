@@ -72,7 +72,7 @@ type foldKey struct {
 	config bpfobj.Config
 }
 
-// maxFolded bounds the memory of the above: a program takes about 60 KiB.
+// maxFolded bounds the memory of the above: a program takes about 120 KiB.
 const maxFolded = 64
 
 func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {

@@ -56,6 +56,7 @@ func (o *objects) fold(hook graph.Hook, c bpfobj.Config, frozen []byte) (asm.Ins
 	if err != nil {
 		return nil, err
 	}
+	restSoon()
 	untyped(insns)
 	if stats.Untouched != "" {
 		o.log.Warn("a program could not be specialised", "hook", hook, "why", stats.Untouched)

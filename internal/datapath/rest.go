@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// restAfter is how long no program must have been folded for memory to be given back. Changes come in bursts, and each collection takes some ten milliseconds of CPU time.
+const restAfter = 5 * time.Second
+
+var rest struct {
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+// restSoon gives memory back when no further program is folded. Folding leaves up to thirty megabytes: the scratch that package specialise keeps between runs, copies
+// of instructions, the kernel's types where they were read anew. A daemon that waits allocates next to nothing, so the runtime would come to collect them after minutes only.
+func restSoon() {
+	rest.mu.Lock()
+	defer rest.mu.Unlock()
+	if rest.timer == nil {
+		rest.timer = time.AfterFunc(restAfter, giveBack)
+		return
+	}
+	rest.timer.Reset(restAfter)
+}
+
+func giveBack() {
+	runtime.GC() // what pools hold goes with the second collection that finds it unused
+	debug.FreeOSMemory()
+}
