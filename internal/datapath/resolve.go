@@ -155,7 +155,7 @@ func typesOf(modules []string) ([]*btf.Spec, error) {
 	}
 	out := []*btf.Spec{kernel}
 	for _, name := range modules {
-		if module, err := bpfobj.ModuleTypes(name, kernel); err == nil {
+		if module, err := bpfobj.ModuleTypes(name); err == nil {
 			out = append(out, module)
 		}
 	}

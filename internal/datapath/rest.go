@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/shuntnet/shunt/internal/bpfobj"
 )
 
 // restAfter is how long no program must have been folded for memory to be given back. Changes come in bursts, and each collection takes some ten milliseconds of CPU time.
@@ -15,6 +17,7 @@ const restAfter = 5 * time.Second
 var rest struct {
 	mu    sync.Mutex
 	timer *time.Timer
+	types func() // releases the kernel's types, which the next program may ask for
 }
 
 // restSoon gives memory back when no further program is folded. Folding leaves up to thirty megabytes: the scratch that package specialise keeps between runs, copies
@@ -22,6 +25,9 @@ var rest struct {
 func restSoon() {
 	rest.mu.Lock()
 	defer rest.mu.Unlock()
+	if rest.types == nil {
+		rest.types = bpfobj.KeepKernelTypes()
+	}
 	if rest.timer == nil {
 		rest.timer = time.AfterFunc(restAfter, giveBack)
 		return
@@ -30,6 +36,10 @@ func restSoon() {
 }
 
 func giveBack() {
+	rest.mu.Lock()
+	rest.types()
+	rest.types = nil
+	rest.mu.Unlock()
 	runtime.GC() // what pools hold goes with the second collection that finds it unused
 	debug.FreeOSMemory()
 }
