@@ -37,11 +37,12 @@ always_inline int fib_reason(long rc)
 	return SHUNT_R_LOOKUP_ERROR;
 }
 
-/* Does br_netfilter go on bridging what a new destination sends back into the bridge (br_nf_pre_routing_finish())? And do we: node/turn.h. */
+/* Does br_netfilter go on bridging what a new destination sends back into the bridge (br_nf_pre_routing_finish(), br_nf_pre_routing_finish_ipv6())? And do we: node/turn.h. */
 always_inline int turns(const struct packet *p)
 {
 #if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
-	return cfg.bridge && cfg.called4 == SHUNT_CALLED_ALL && (cfg.shown4 & SHUNT_SHOWN_IP) && !p->is6 && translated(p);
+	return cfg.bridge && (p->is6 ? cfg.called6 == SHUNT_CALLED_ALL && (cfg.shown6 & SHUNT_SHOWN_IP) : cfg.called4 == SHUNT_CALLED_ALL && (cfg.shown4 & SHUNT_SHOWN_IP)) &&
+	       translated(p);
 #else
 	return 0;
 #endif

@@ -4,9 +4,9 @@
  *
  * Problem: a container that reaches itself or its neighbour by a published port or the address of a service sends to the bridge. With br_netfilter on its
  * destination changes while it is being bridged, and Linux goes on bridging it: no hop less, no redirect, rules see it as a bridged packet.
- * Mechanism: br_nf_pre_routing_finish() and br_nf_pre_routing_finish_bridge(). The route, asked as ever, leads to the bridge; the neighbour's address takes the place of the
+ * Mechanism: br_nf_pre_routing_finish(), its twin for IPv6, and br_nf_pre_routing_finish_bridge(). The route, asked as ever, leads to the bridge; the neighbour's address takes the place of the
  * frame's destination, the sender's stays, and the bridge's table says which port leads there. From then on the packet is a bridged one (shown.h).
- * Invariant: only established connections that are translated to another address, only where br_netfilter shows all frames of IPv4 and the data path asks the rules for them,
+ * Invariant: only established connections that are translated to another address, only where br_netfilter shows all frames of the family and the data path asks the rules for them,
  * and nothing stands at the bridge's own way out. What the port would not plainly send is Linux's. tc alone: where XDP takes frames of a bridge, it is left to Linux.
  */
 #ifndef SHUNT_NODE_TURN_H
@@ -42,18 +42,39 @@ __attribute__((noinline)) __u64 port_back(ctx_t *ctx, __u64 mac, __u32 len)
 	return len > BRIDGE4(to, dev_mtu) ? 0 : to;	/* br_nf_dev_queue_xmit() */
 }
 
+/*
+ * Does translation give it another receiver? Nothing is written yet, so the header has the one that it came with: where that stays (another sender, another port) Linux
+ * routes it, br_nf_ipv4_daddr_was_changed(), br_nf_ipv6_daddr_was_changed().
+ */
+always_inline int other_receiver(struct packet *p)
+{
+	struct translation *t = translation();
+
+	if (!t)
+		return 0;
+	if (p->is6) {
+		struct ip6 *ip = p->data + p->l3;
+
+		if ((void *)(ip + 1) > packet_end(p))
+			return 0;
+		return ((ip->dst[0] ^ t->dst[0]) | (ip->dst[1] ^ t->dst[1]) | (ip->dst[2] ^ t->dst[2]) | (ip->dst[3] ^ t->dst[3])) != 0;
+	} else {
+		struct ip4 *ip = p->data + p->l3;
+
+		return (void *)(ip + 1) <= packet_end(p) && ip->dst != t->dst[0];
+	}
+}
+
 /* Behind the route. NEXT: it is an ordinary one, or the packet is a bridged one now, whose port is p->onto. */
 always_inline int node_turn(struct packet *p)
 {
 	struct rule_walk *w = p->rules;
-	struct ip4 *ip = p->data + p->l3;
 	__u64 mac = p->macs[0] | (__u64)(__u16)p->macs[1] << 32, dev;
 	__u32 port = p->out, *way;
 
 	if (!turns(p) || p->out != p->in->ifindex)
 		return NEXT;
-	/* Nothing is written yet. With the receiver that it came with (another sender, another port) Linux routes it, br_nf_ipv4_daddr_was_changed(). */
-	if ((void *)(ip + 1) > packet_end(p) || ip->dst == p->dst)
+	if (!other_receiver(p))
 		return SHUNT_R_SAME_INTERFACE;
 	/* While the neighbour is not confirmed, Linux sends by the bridge's own way out, whatever stands there. */
 	way = bpf_map_lookup_elem(&tx_tc, &port);

@@ -46,6 +46,7 @@ func trackAroundTraps() []hand {
 	passive, active := "227 Entering Passive Mode (10,1,2,3,31,144)\r\n", "PORT 10,0,0,11,31,144\r\n"
 	told := uint32(149 + len(active))
 	return []hand{
+		trackDropped(),
 		{name: "conntrack zones", why: "connections of another zone are Linux's, by whatever rule they come into it", slow: both, loads: true, reasons: []string{"fast", "netfilter-rule"},
 			steps: slices.Concat(talk4.begins(trackTable, "nft table inet z { chain p { type filter hook prerouting priority raw; iifname p2 ct zone set 5; }; }"), []handStep{step(talk4.data(5, 141, 501)),
 				atOnce(talk4.data(5, 146, 501), "nft add rule inet z p iifname { p0, p1 } ct zone set 7")}, talk6.begins(), []handStep{step(talk6.data(5, 141, 501)),
@@ -64,4 +65,15 @@ func trackAroundTraps() []hand {
 			steps: slices.Concat(talk4.begins(trackTable, "sysctl net.netfilter.nf_conntrack_timestamp=1", "nft table ip l { chain p { type filter hook prerouting priority mangle; ct state new ct label set 1; }; }"),
 				[]handStep{step(talk4.data(10, 141, 501)), atOnce(talk4.data(10, 151, 501), "nft add rule ip l p tcp dport 80 ct label 1 counter"), step(talk4.data(3, 161, 501))})},
 	}
+}
+
+// trackDropped is what rules behind connection tracking drop whatever its state: it has moved its connection all the same.
+func trackDropped() hand {
+	answer, first := talk{client: h0, server: "10.1.2.3", port: 2000, dport: 54}, talk{client: h0, server: "10.1.2.3", port: 2001, dport: 81}
+	gate := "nft table inet f { chain f { type filter hook forward priority 0; udp sport 54 drop; tcp dport 81 counter drop; }; }"
+	return hand{name: "conntrack dropped", why: "what forward drops for every state has begun, answered, refreshed or ended a connection before: only Linux may drop what does more than refresh one", slow: Excuse{IP4: true, IP6: true}, loads: true,
+		reasons: []string{"fast", "rule-drop", "conntrack-flags", "conntrack-new"},
+		steps: slices.Concat(talk4.begins(natTable("ip", "tcp dport 81 counter", "ip saddr 10.0.0.11 masquerade"), gate), []handStep{step(talk4.data(5, 141, 501)), step(first.says(false, "S", 100, 0, "")), step(first.says(false, "S", 100, 0, ""))},
+			answer.datagrams(nil, []string{"asks"}), []handStep{step(talk4.data(5, 146, 501), "nft insert rule inet f f tcp dport 80 counter drop", "nft insert rule inet f f tcp sport 80 counter drop"),
+				step(talk4.says(true, "PA", 501, 146, "lost")), step(talk4.says(false, "FA", 151, 501, "")), step(talk4.says(true, "FA", 501, 152, "")), step(talk4.data(2, 152, 502))})}
 }

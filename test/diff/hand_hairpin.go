@@ -52,26 +52,37 @@ func hairpinTraps() []hand {
 			reasons: []string{"fast", "same-interface"},
 			steps: slices.Concat([]handStep{step(everybody(), slices.Concat(irb(""), onBridge("0"), []string{published})...)}, toB.begins(), goesOn(toB, onBridge("1")...), toItself.begins(onBridge("0")...), goesOn(toItself, onBridge("1")...),
 				again(toB).begins(append(onBridge("0"), "sysctl net.bridge.bridge-nf-call-iptables=1")...), goesOn(again(toB)), again(toItself).begins(), goesOn(again(toItself)))},
-		shownHairpin(), shownRouted(), shownService(false), shownService(true),
+		shownHairpin(false), shownHairpin(true), shownRouted(false), shownRouted(true), shownService(false), shownService(true),
 	}
 }
 
 // asShown are rules that see the difference between what is routed and what is bridged.
 var asShown = []string{
 	"nft table inet f { chain f { type filter hook forward priority 0; ip ttl 64 counter; ip6 hoplimit 64 counter; iifname br0 oifname br0 counter; ct status dnat counter; ct direction reply counter; tcp dport 80 counter; tcp sport 80 counter; }; " +
-		"chain o { type filter hook postrouting priority 50; meta l4proto { tcp, udp } oifname br0 counter; tcp sport 80 ip ttl 64 counter; tcp dport 80 ip saddr 10.0.0.1 counter; }; }",
+		"chain o { type filter hook postrouting priority 50; meta l4proto { tcp, udp } oifname br0 counter; tcp sport 80 ip ttl 64 counter; tcp dport 80 ip saddr 10.0.0.1 counter; tcp sport 80 ip6 hoplimit 64 counter; tcp dport 80 ip6 saddr fd00::1:0:0:0:1 counter; }; }",
 	"iptables-legacy -A FORWARD -m physdev --physdev-in p0 --physdev-out p1", "iptables-legacy -A FORWARD -m physdev --physdev-in p1 --physdev-out p0", "iptables-legacy -A FORWARD -m physdev --physdev-in p0 --physdev-out p0",
 	"iptables-legacy -A FORWARD -m physdev --physdev-is-bridged",
+	"ip6tables-legacy -A FORWARD -m physdev --physdev-in p0 --physdev-out p1", "ip6tables-legacy -A FORWARD -m physdev --physdev-in p1 --physdev-out p0", "ip6tables-legacy -A FORWARD -m physdev --physdev-in p0 --physdev-out p0",
+	"ip6tables-legacy -A FORWARD -m physdev --physdev-is-bridged",
+}
+
+// ofFamily is what names in these cases are made of: the family as nft and names of cases have it, the router's address in the bridge's network, and how a rule writes an address with a port.
+func ofFamily(v6 bool) (nft, name, router string, at func(string) string) {
+	if v6 {
+		return "ip6", " of IPv6", "fd00::1:0:0:0:1", func(addr string) string { return "[" + addr + "]" }
+	}
+	return "ip", "", "10.0.0.1", func(addr string) string { return addr }
 }
 
 // shownHairpin is what br_netfilter shows and translation sends back into the bridge, to a neighbour and to the sender itself. Nothing else in it can be fast.
-func shownHairpin() hand {
-	a, b := stationA.addr(false).String(), stationB.addr(false).String()
+func shownHairpin(v6 bool) hand {
+	nft, family, router, at := ofFamily(v6)
+	a, b := stationA.addr(v6).String(), stationB.addr(v6).String()
 	service := func(port, dport uint16, real string, to station) talk {
-		return talk{client: a, server: "10.0.0.1", port: port, dport: dport, real: real, realPort: 80, seen: "10.0.0.1", stations: []station{stationA, to}}
+		return talk{client: a, server: router, port: port, dport: dport, real: real, realPort: 80, seen: router, stations: []station{stationA, to}}
 	}
 	toB, toItself := service(1000, 8080, b, stationB), service(1001, 8081, a, stationA)
-	rules := append([]string{natTable("ip", "tcp dport 8080 dnat to "+b+":80; tcp dport 8081 dnat to "+a+":80", "tcp dport 80 masquerade")}, asShown...)
+	rules := append([]string{natTable(nft, "tcp dport 8080 dnat to "+at(b)+":80; tcp dport 8081 dnat to "+at(a)+":80", "tcp dport 80 masquerade")}, asShown...)
 	to := func(c talk, seq uint32, do ...string) []handStep {
 		return []handStep{step(c.data(6, seq, 501), do...), step(c.says(true, "A", 501, seq+6, ""))}
 	}
@@ -79,7 +90,7 @@ func shownHairpin() hand {
 	moved := toB
 	moved.stations = []station{stationA, {2, 7}}
 	long := strings.Repeat("z", 1400)
-	return hand{name: "nat hairpin shown", why: "a container that reaches another, and itself, by a published port where br_netfilter shows what is bridged: no hop less, the sender's address stays, rules see ports of the bridge", bare: true, loads: true,
+	return hand{name: "nat hairpin shown" + family, why: "a container that reaches another, and itself, by a published port where br_netfilter shows what is bridged: no hop less, the sender's address stays, rules see ports of the bridge", bare: true, loads: true,
 		slow: Excuse{IP4: true, IP6: true}, reasons: []string{"fast", "same-interface", "conntrack-flags"},
 		steps: slices.Concat([]handStep{step(everybody(), slices.Concat(irb("", withBridgeNetfilter...), rules)...)},
 			toB.begins(), to(toB, 141), []handStep{
@@ -95,12 +106,17 @@ func shownHairpin() hand {
 
 // shownRouted is what goes back into the bridge with the receiver that it came with: with another sender through a router in the bridge's network, or to another port of a neighbour.
 // Linux routes it, though br_netfilter shows it, and bridges the answers, which get another receiver.
-func shownRouted() hand {
-	a, b := stationA.addr(false).String(), stationB.addr(false).String()
-	away := talk{client: a, server: "198.51.100.9", port: 1000, seen: "10.0.0.1", stations: []station{stationA, stationB}}
-	port := talk{client: a, server: b, port: 1001, dport: 8080, real: b, realPort: 80, seen: "10.0.0.1", stations: []station{stationA, stationB}}
-	rules := append([]string{"ip route add 198.51.100.0/24 via " + b + " dev br0", natTable("ip", "tcp dport 8080 dnat to :80", "tcp dport 80 masquerade"),
-		"nft table inet f { chain f { type filter hook forward priority 0; ip ttl 64 counter; ct direction reply counter; }; }"}, asShown[len(asShown)-1])
+func shownRouted(v6 bool) hand {
+	nft, family, router, _ := ofFamily(v6)
+	far, network := "198.51.100.9", "198.51.100.0/24"
+	if v6 {
+		far, network = "2001:db8:51::9", "2001:db8:51::/48"
+	}
+	a, b := stationA.addr(v6).String(), stationB.addr(v6).String()
+	away := talk{client: a, server: far, port: 1000, seen: router, stations: []station{stationA, stationB}}
+	port := talk{client: a, server: b, port: 1001, dport: 8080, real: b, realPort: 80, seen: router, stations: []station{stationA, stationB}}
+	rules := append([]string{"ip route add " + network + " via " + b + " dev br0", natTable(nft, "tcp dport 8080 dnat to :80", "tcp dport 80 masquerade"),
+		"nft table inet f { chain f { type filter hook forward priority 0; ip ttl 64 counter; ip6 hoplimit 64 counter; ct direction reply counter; }; }"}, asShown[len(asShown)-1], asShown[len(asShown)-5])
 	answers := func(c talk, seq uint32) (out []Packet) { // its other half is Linux's, so that these alone have to be enough for the mark
 		for i := range uint32(30) {
 			out = append(out, c.says(true, "PA", seq+i, 147, "x")...)
@@ -110,7 +126,7 @@ func shownRouted() hand {
 	goesOn := func(c talk) []handStep {
 		return []handStep{step(c.data(6, 141, 501)), step(answers(c, 501)), step(nil, "sleep 50ms"), step(answers(c, 531)), step(c.says(false, "PA", 147, 561, "t", lab.TTL(2)))}
 	}
-	return hand{name: "nat hairpin shown, routed", why: "only a new address of the receiver keeps a packet in the bridge: with another sender or port alone it is routed, a hop less, and rules see no port out", bare: true, loads: true,
+	return hand{name: "nat hairpin shown, routed" + family, why: "only a new address of the receiver keeps a packet in the bridge: with another sender or port alone it is routed, a hop less, and rules see no port out", bare: true, loads: true,
 		slow: Excuse{IP4: true, IP6: true}, reasons: []string{"fast", "same-interface"},
 		steps: slices.Concat([]handStep{step(everybody(), slices.Concat(irb("", withBridgeNetfilter...), rules)...)}, away.begins(), goesOn(away), port.begins(), goesOn(port),
 			[]handStep{step(away.data(6, 148, 561), "tc qdisc add dev br0 root tbf rate 1gbit burst 1mb latency 50ms"), step(away.says(true, "PA", 561, 154, "x")), step(port.data(6, 148, 561)), step(port.says(true, "PA", 561, 154, "x"))})}
@@ -118,14 +134,12 @@ func shownRouted() hand {
 
 // shownService is a service's address without masquerading: what the server answers goes from port to port, and gets the service's address there.
 func shownService(v6 bool) hand {
-	a, b, family, address, reasons := stationA.addr(v6).String(), stationB.addr(v6).String(), "", "10.0.0.1", []string{"fast", "conntrack-flags"}
-	to := b
-	if v6 {
-		family, address, reasons, to = " of IPv6", "fd00::1:0:0:0:1", append(reasons, "same-interface"), "["+b+"]"
-	}
-	nat := natTable(map[bool]string{false: "ip", true: "ip6"}[v6], "tcp dport 8080 dnat to "+to+":80; udp dport 8080 dnat to "+to+":80", "")
-	c := talk{client: a, server: address, port: 1000, dport: 8080, real: b, realPort: 80, stations: []station{stationA, stationB}}
-	return hand{name: "nat hairpin service" + family, why: "a neighbour that answers by the address of a service: bridged, with another sender", bare: true, loads: true, slow: Excuse{IP4: true, IP6: true}, reasons: reasons,
+	nft, family, router, at := ofFamily(v6)
+	a, b := stationA.addr(v6).String(), stationB.addr(v6).String()
+	to := at(b)
+	nat := natTable(nft, "tcp dport 8080 dnat to "+to+":80; udp dport 8080 dnat to "+to+":80", "")
+	c := talk{client: a, server: router, port: 1000, dport: 8080, real: b, realPort: 80, stations: []station{stationA, stationB}}
+	return hand{name: "nat hairpin service" + family, why: "a neighbour that answers by the address of a service: bridged, with another sender", bare: true, loads: true, slow: Excuse{IP4: true, IP6: true}, reasons: []string{"fast", "conntrack-flags"},
 		steps: slices.Concat([]handStep{step(everybody(), slices.Concat(irb("", withBridgeNetfilter...), []string{nat}, asShown)...)}, c.begins(),
 			[]handStep{step(c.data(10, 141, 501)), step(c.says(true, "PA", 501, 151, strings.Repeat("y", 1400))), step(c.says(true, "PA", 1901, 151, "t", lab.TTL(1))), step(c.says(true, "PA", 1902, 151, "bad", lab.L4(16, 0x12, 0x34)))},
 			c.datagrams(nil, []string{"", "odd", strings.Repeat("u", 1400)}),
