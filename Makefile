@@ -85,7 +85,7 @@ fuzz-million: build ## a million packets over new configurations, differences an
 mutants: ## break shunt in many small ways and count what the rig notices (root, clang-19; an hour; goes on where it ended) [MUTANTS='-n 60 -j 2']
 	$(GO) run ./test/diff/mutate $(MUTANTS)
 
-rulesets: ## load rule sets of real life and write docs/rulesets.md: how much of their traffic needs no Linux (root)
+rulesets: ## send typical traffic through rule sets of real life and write docs/rulesets.md: how much of it is fast (root; two minutes)
 	$(GO) test -count=1 ./test/rulesets -update
 
 test-docker: SHELL := /bin/bash -o pipefail

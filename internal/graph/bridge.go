@@ -82,13 +82,13 @@ func (b *builder) wayBoth(l *model.Link, chain []*model.Link) []Why {
 		why = append(why, because(reason.LinkDown, "%s has no carrier", l.Name))
 	}
 	for _, d := range chain {
-		why = join(why, b.state(d), b.netdevHooks(d, "egress"))
+		why = join(why, b.state(d), b.passedEgress(d))
 		if d != l {
 			why = join(why, b.master(d))
 		}
 	}
 	for _, s := range b.bondSlaves(chain[len(chain)-1]) {
-		why = join(why, b.netdevHooks(s, "egress"))
+		why = join(why, b.passedEgress(s))
 	}
 	return why
 }
@@ -129,7 +129,7 @@ func (b *builder) host(br, port *model.Link) Input {
 
 // ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
 func (b *builder) ontoBridge(br *model.Link) []Why {
-	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.netdevHooks(br, "egress"), b.egressTC(br, []*model.Link{br}))
+	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.passedEgress(br), b.egressTC(br, []*model.Link{br}))
 	for _, w := range b.bridgeReasons(br, b.bridgeDown) {
 		if w.Reason != reason.BridgeUnreadable {
 			why = append(why, w)
@@ -146,7 +146,7 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 	}
 	for i := range b.net.Links {
 		if l := b.net.Links[i]; l.Master == br.Index {
-			why = join(why, b.netdevHooks(l, "egress"), b.tcEgressHooks(l))
+			why = join(why, b.passedEgress(l), b.tcEgressHooks(l))
 		}
 	}
 	return why

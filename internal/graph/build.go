@@ -49,6 +49,7 @@ type facts struct {
 	taps     map[int][]tap // packet sockets by ifindex, 0: on every device
 	hooks    map[string][]model.NFHook
 	ingress  map[string]bool // devices of which the data path asks chains at ingress
+	egress   map[string]bool // and those of which it asks chains at egress
 	afxdp    map[int]bool
 	address4 map[int]bool // devices with an IPv4 address
 	reached  map[int]bool // devices with an address that is not of their link alone
@@ -72,7 +73,7 @@ type facts struct {
 func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	b := &builder{
 		net: net, policy: policy, graph: g, uppers: map[int][]*model.Link{},
-		facts: facts{taps: map[int][]tap{}, hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, reached: map[int]bool{}},
+		facts: facts{taps: map[int][]tap{}, hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, egress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, reached: map[int]bool{}},
 	}
 	b.validMark = net.Sysctl.All4.SrcValidMark
 	for _, l := range net.Links {

@@ -54,11 +54,16 @@ func (b *builder) egressBoth(l *model.Link, chain []*model.Link) []Why {
 		why = join(why, b.state(vrf))
 	}
 	for _, d := range chain {
-		why = join(why, b.state(d), b.master(d), b.netdevHooks(d, "egress"))
+		why = join(why, b.state(d), b.master(d))
+		if d == l {
+			why = join(why, b.netdevHooks(d, "egress"))
+		} else {
+			why = join(why, b.passedEgress(d))
+		}
 	}
 	if port := chain[len(chain)-1]; port.Kind == kindBond {
 		for _, s := range b.bondSlaves(port) {
-			why = join(why, b.netdevHooks(s, "egress"))
+			why = join(why, b.passedEgress(s))
 		}
 	}
 	return why

@@ -38,6 +38,7 @@ type Filter struct {
 	closed    bool           // no packet comes to its end
 	unbridged string         // what in the rules images do not have as bridged packets meet it; empty: nothing
 	left      []rules.SlowTraffic
+	atIngress []Why // those of Slow that only packets meet which come by a device with chains at its ingress
 	at        map[string]bool
 }
 
@@ -81,19 +82,19 @@ func closed(entries []rules.Entry) bool {
 	return false
 }
 
-// met is a rule set without the chains that a filter is not about: those of devices, but for those at the ingress of the filter's, unless they do nothing.
+// met is a rule set without the chains that a filter is not about: those of devices, but for those at the ingress or egress of the filter's, unless they do nothing.
 func (k filterKey) met(rs *ruleset.Ruleset) *ruleset.Ruleset {
 	out := *rs
 	out.Tables = make([]ruleset.Table, len(rs.Tables))
-	asked := strings.Fields(k.ingress)
+	asked := map[ruleset.Hook][]string{ruleset.Ingress: strings.Fields(k.ingress), ruleset.Egress: strings.Fields(k.egress)}
 	for i, t := range rs.Tables {
 		t.Chains = slices.Clone(t.Chains)
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if b := c.Base; b != nil && (b.Hook == ruleset.Egress || b.Hook == ruleset.Ingress) {
+			if b := c.Base; b != nil && ofDevices(b.Hook) {
 				own := *b
-				own.Devices = slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return !b.On(d) })
-				if c.Base = &own; b.Hook == ruleset.Egress || len(own.Devices) == 0 || len(c.Rules) == 0 && b.Policy == ruleset.Accept && b.Counter == ruleset.NoCounter {
+				own.Devices = slices.DeleteFunc(slices.Clone(asked[b.Hook]), func(d string) bool { return !b.On(d) })
+				if c.Base = &own; len(own.Devices) == 0 || len(c.Rules) == 0 && b.Policy == ruleset.Accept && b.Counter == ruleset.NoCounter {
 					c.Base = nil
 				}
 			}
@@ -103,13 +104,16 @@ func (k filterKey) met(rs *ruleset.Ruleset) *ruleset.Ruleset {
 	return &out
 }
 
+// ofDevices says whether chains at a hook belong to devices.
+func ofDevices(h ruleset.Hook) bool { return h == ruleset.Ingress || h == ruleset.Egress }
+
 // entry counts an entry in, unless it does nothing but count a policy: chains without rules cost nothing.
 func (f *Filter) entry(e *rules.Entry) {
 	if e.By.Rule == nil && e.Then == rules.Next {
 		return
 	}
 	f.at[e.Hook().String()] = true
-	f.shared = f.shared || e.Hook() != ruleset.Ingress
+	f.shared = f.shared || !ofDevices(e.Hook())
 	if slices.ContainsFunc(e.Do, func(s ruleset.Step) bool { c, ok := s.(ruleset.SetField); return ok && c.Field == ruleset.Mark }) {
 		f.mark = true
 		f.routeMark = f.routeMark || e.BeforeRoute()
@@ -136,7 +140,10 @@ func (f *Filter) name(key filterKey) {
 			f.Slow = append(f.Slow, because(code, "and %d rules more", len(slow)-manySlow))
 			return
 		}
-		f.Slow = append(f.Slow, because(code, "%s", describeSlow(s, f.Program.Rules())))
+		why := because(code, "%s", describeSlow(s, f.Program.Rules()))
+		if f.Slow = append(f.Slow, why); s.Hook == ruleset.Ingress {
+			f.atIngress = append(f.atIngress, why)
+		}
 	}
 }
 
@@ -145,7 +152,7 @@ func (k filterKey) reasonAt(h ruleset.Hook) reason.Code {
 	switch {
 	case k.bridged:
 		return reason.NetfilterBridge
-	case h == ruleset.Ingress:
+	case ofDevices(h):
 		return reason.NetfilterNetdev
 	}
 	return routedHooks[k.family][h.String()]
@@ -206,7 +213,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 		return nil, nil
 	}
 	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, localFirst: policy.localFirst && !b.net.Routes.TOS4, routeBack: b.routeBack(family, policy) && b.policy.Memo.asksBack(b.net.Filter),
-		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " ")})
+		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " "), egress: strings.Join(slices.Sorted(maps.Keys(b.egress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
 	}

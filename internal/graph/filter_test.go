@@ -33,14 +33,15 @@ func chainOf(table ruleset.Family, hook ruleset.Hook, policy ruleset.Code, steps
 }
 
 var (
-	toSSH  = []ruleset.Step{ruleset.Test{Field: ruleset.L4Proto, Ranges: []ruleset.Range{ruleset.Nums(6, 6)}}, ruleset.Test{Field: ruleset.DPort, Ranges: []ruleset.Range{ruleset.Nums(22, 22)}}}
-	limit  = append(slices.Clip(slices.Clone(toSSH)), ruleset.Unknown{Name: "limit", Text: "limit rate 5/second"})
-	drop   = append(slices.Clip(slices.Clone(toSSH)), ruleset.Verdict{Code: ruleset.Drop})
-	limits = []ruleset.Step{ruleset.Unknown{Name: "limit", Text: "limit rate 5/second"}}
-	accept = []ruleset.Step{ruleset.Verdict{Code: ruleset.Accept}}
-	mark   = []ruleset.Step{ruleset.SetField{Field: ruleset.Mark, Xor: 1}}
-	toHost = []ruleset.Step{ruleset.Test{Field: ruleset.EtherDst, Ranges: []ruleset.Range{ruleset.Nums(0x20000000001, 0x20000000002)}}, ruleset.Verdict{Code: ruleset.Drop}}
-	able   = policy(func(p *Policy) { p.Kernel.Rules = true })
+	toSSH     = []ruleset.Step{ruleset.Test{Field: ruleset.L4Proto, Ranges: []ruleset.Range{ruleset.Nums(6, 6)}}, ruleset.Test{Field: ruleset.DPort, Ranges: []ruleset.Range{ruleset.Nums(22, 22)}}}
+	limit     = append(slices.Clip(slices.Clone(toSSH)), ruleset.Unknown{Name: "limit", Text: "limit rate 5/second"})
+	fromThere = []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(10))}}, ruleset.Verdict{Code: ruleset.Drop}}
+	drop      = append(slices.Clip(slices.Clone(toSSH)), ruleset.Verdict{Code: ruleset.Drop})
+	limits    = []ruleset.Step{ruleset.Unknown{Name: "limit", Text: "limit rate 5/second"}}
+	accept    = []ruleset.Step{ruleset.Verdict{Code: ruleset.Accept}}
+	mark      = []ruleset.Step{ruleset.SetField{Field: ruleset.Mark, Xor: 1}}
+	toHost    = []ruleset.Step{ruleset.Test{Field: ruleset.EtherDst, Ranges: []ruleset.Range{ruleset.Nums(0x20000000001, 0x20000000002)}}, ruleset.Verdict{Code: ruleset.Drop}}
+	able      = policy(func(p *Policy) { p.Kernel.Rules = true })
 )
 
 // What rules mean for a path: nothing, a node, a part that is Linux's, or all of it.
@@ -112,8 +113,16 @@ func TestRulesOnAPath(t *testing.T) {
 
 // atIngress puts a chain of table t at the ingress of devices.
 func atIngress(name string, table ruleset.Family, devices []string, steps ...[]ruleset.Step) change {
+	return atDevice(ruleset.Ingress, name, table, devices, steps...)
+}
+
+func atEgress(name string, devices []string, steps ...[]ruleset.Step) change {
+	return atDevice(ruleset.Egress, name, ruleset.Netdev, devices, steps...)
+}
+
+func atDevice(hook ruleset.Hook, name string, table ruleset.Family, devices []string, steps ...[]ruleset.Step) change {
 	return network(func(n *model.Network) {
-		c := ruleset.Chain{Name: name, Base: &ruleset.Base{Hook: ruleset.Ingress, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter, Devices: devices}}
+		c := ruleset.Chain{Name: name, Base: &ruleset.Base{Hook: hook, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter, Devices: devices}}
 		for i, s := range steps {
 			c.Rules = append(c.Rules, ruleset.Rule{Number: i + 1, Steps: s})
 		}
@@ -122,9 +131,35 @@ func atIngress(name string, table ruleset.Family, devices []string, steps ...[]r
 		}
 		n.Filter.Tables = append(n.Filter.Tables, ruleset.Table{Family: table, Name: "t", Chains: []ruleset.Chain{c}})
 		for _, d := range devices {
-			n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.Netdev, Hook: "ingress", Device: d, Kind: model.NFTables, Table: "t", Chain: name, Rules: len(steps), PolicyAccept: true})
+			n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.Netdev, Hook: hook.String(), Device: d, Kind: model.NFTables, Table: "t", Chain: name, Rules: len(steps), PolicyAccept: true})
 		}
 	})
+}
+
+// What rules at egress leave to Linux is told of every way in, and asked behind the route alone.
+func TestRulesAtEgress(t *testing.T) {
+	g := Build(router(able, atEgress("c", []string{"eth0"}, limit, fromThere)))
+	for _, name := range []string{"eth0", "eth2"} {
+		p := portOf(t, g, name)
+		if len(p.Why) > 0 || len(p.Inputs) == 0 {
+			t.Fatalf("%s: %v", name, p.Why)
+		}
+		var asks, left []string
+		for _, n := range p.Inputs[0].IP4.Nodes {
+			if strings.HasPrefix(n.Kind, "rules-") {
+				asks = append(asks, n.String())
+			}
+		}
+		for _, w := range p.Inputs[0].IP4.Except {
+			left = append(left, w.String())
+		}
+		if got, want := strings.Join(asks, ", "), "rules-out(dims=4 entries=3 slow=1)"; got != want {
+			t.Errorf("%s asks %q, want %q", name, got, want)
+		}
+		if got, want := strings.Join(left, ", "), "netfilter:netdev (l4proto tcp, dport 22: netdev t c rule 1: limit)"; got != want {
+			t.Errorf("%s leaves to Linux %q, want %q", name, got, want)
+		}
+	}
 }
 
 // What rules at ingress mean for the device that they belong to, and for others.

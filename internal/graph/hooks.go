@@ -152,6 +152,16 @@ func (b *builder) taggedIngress(l *model.Link) []Why {
 	return []Why{because(reason.NetfilterNetdev, "%s ingress: met by packets with tags too", l.Name)}
 }
 
+// passedEgress gives the reasons in chains at the egress of a device that packets leave by which were not routed to it, but to what is on top of it: those chains
+// meet them with tags, or as frames.
+func (b *builder) passedEgress(l *model.Link) []Why {
+	why := b.netdevHooks(l, "egress")
+	if b.egress[l.Name] {
+		why = append(why, because(reason.NetfilterNetdev, "%s egress: met by what was not routed to it", l.Name))
+	}
+	return why
+}
+
 // netdevHooks gives the reasons in a device's netfilter ingress or egress chains, but for those that the data path asks.
 func (b *builder) netdevHooks(l *model.Link, hook string) []Why {
 	var why []Why

@@ -51,11 +51,12 @@ type filterKey struct {
 	routeBack   bool   // the route to a sender can be told
 	bridged     bool   // frames between ports of bridges, which chains of family bridge meet
 	ingress     string // devices whose chains at ingress belong to it, by their names, which have no blanks
+	egress      string // and those whose chains at egress do
 }
 
 // shared is the key of the packets that meet no chain of a device.
 func (k filterKey) shared() filterKey {
-	k.ingress = ""
+	k.ingress, k.egress = "", ""
 	return k
 }
 

@@ -4,11 +4,13 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
 )
 
 // routedHooks are the netfilter hooks that a forwarded packet passes; input and output are for this host's own packets.
@@ -67,6 +69,11 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 				b.ingress[h.Device] = true
 				continue
 			}
+			if b.asksAtEgress(h) {
+				known[model.IP4], known[model.IP6] = append(known[model.IP4], h), append(known[model.IP6], h)
+				b.egress[h.Device] = true
+				continue
+			}
 			b.hooks[h.Device] = append(b.hooks[h.Device], h)
 		case model.ARP, model.BridgeFamily:
 			// Routed packets do not pass these: ARP goes to Linux, and frames of bridges have reasons of their own.
@@ -86,9 +93,41 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 // that meet the chain, and what meets it is what came over the wire: not for VLANs, bonds and what belongs to another device. Those that came with tags
 // are left out by tagged().
 func (b *builder) asksAtIngress(h model.NFHook) bool {
+	return h.Hook == ruleset.Ingress.String() && b.asksOfDevice(h)
+}
+
+// asksAtEgress says whether the data path asks the rules of a chain at a device's egress, of the same devices: for what is routed to the device itself. Rules are
+// asked before a sender is translated, and so chains that ask for it are Linux's where connections are.
+func (b *builder) asksAtEgress(h model.NFHook) bool {
+	translated := b.tracking[model.IP4].nat || b.tracking[model.IP6].nat
+	return h.Hook == ruleset.Egress.String() && b.asksOfDevice(h) && !(translated && asksSender(b.net.Filter))
+}
+
+func (b *builder) asksOfDevice(h model.NFHook) bool {
 	l := b.net.LinkByName(h.Device)
-	return b.policy.Kernel.Rules && l != nil && h.Hook == ruleset.Ingress.String() && filtered(b.net.Filter, h) &&
+	return b.policy.Kernel.Rules && l != nil && filtered(b.net.Filter, h) &&
 		l.Type == arphrdEther && l.Master == 0 && (l.Kind == kindNIC || l.Kind == kindVeth || l.Kind == kindTap)
+}
+
+// asksSender says whether rules of devices ask for a sender's address or port.
+func asksSender(rs *ruleset.Ruleset) bool {
+	for _, t := range rs.Tables {
+		if t.Family != ruleset.Netdev {
+			continue
+		}
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				for _, s := range r.Steps {
+					if slices.ContainsFunc(rules.AskedFor(s), func(f ruleset.Field) bool {
+						return f == ruleset.IP4Src || f == ruleset.IP6Src || f == ruleset.SPort || f == ruleset.SetSPort
+					}) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
 }
 
 // routedHook gives the reason in an IPv4 or IPv6 hook that is not idle, and whether forwarded packets meet it at all.

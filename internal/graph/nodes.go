@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
-	"github.com/shuntnet/shunt/internal/reason"
 )
 
 // Modes of the reverse path check.
@@ -36,7 +35,7 @@ func (b *builder) fillNodes(p *Port, push int) {
 				filter = b.graph.Filter6
 			}
 			if len(path.Why) == 0 && len(p.Hooks) > 0 && filter != nil {
-				path.Except = b.slowAt(l, filter.Slow)
+				path.Except = b.slowAt(l, filter)
 			}
 			switch {
 			case len(path.Why) > 0:
@@ -121,12 +120,12 @@ func vlanNode(in *Input) []Node {
 	return []Node{{NodeVLAN, map[string]string{"tags": fmt.Sprint(len(in.VLANs))}}}
 }
 
-// slowAt are the rules that leave packets of an interface to Linux: those of devices are not met by others' packets.
-func (b *builder) slowAt(l *model.Link, slow []Why) []Why {
+// slowAt are the rules that leave packets of an interface to Linux: those at the ingress of devices are not met by others' packets.
+func (b *builder) slowAt(l *model.Link, f *Filter) []Why {
 	if b.ingress[l.Name] {
-		return slow
+		return f.Slow
 	}
-	return slices.DeleteFunc(slices.Clone(slow), func(w Why) bool { return w.Reason == reason.NetfilterNetdev })
+	return slices.DeleteFunc(slices.Clone(f.Slow), func(w Why) bool { return slices.Contains(f.atIngress, w) })
 }
 
 func rulesIn(f *Filter) []Node {

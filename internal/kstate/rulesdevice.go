@@ -35,12 +35,18 @@ func (r *Reader) noteDevice(names ...string) {
 	}
 }
 
-// orderOnDevices marks chains at ingress of which it is not known who is called first: a chain may have been put on one device before another chain and
+// orderOnDevices marks chains at ingress, and at egress, of which it is not known who is called first: a chain may have been put on one device before another chain and
 // on a second device behind it.
 func orderOnDevices(rules *ruleset.Ruleset, hooks []rawHook) {
+	for _, hook := range []ruleset.Hook{ruleset.Ingress, ruleset.Egress} {
+		orderAt(hook, rules, hooks)
+	}
+}
+
+func orderAt(hook ruleset.Hook, rules *ruleset.Ruleset, hooks []rawHook) {
 	lists := map[string][]hookID{}
 	for i := range hooks {
-		if h := &hooks[i]; h.Family == model.Netdev && h.Hook == ruleset.Ingress.String() {
+		if h := &hooks[i]; h.Family == model.Netdev && h.Hook == hook.String() {
 			lists[h.Device] = append(lists[h.Device], h.id())
 		}
 	}
@@ -49,7 +55,7 @@ func orderOnDevices(rules *ruleset.Ruleset, hooks []rawHook) {
 		*ruleset.Base
 	}
 	var chains []chain
-	eachIngress(rules, func(t *ruleset.Table, c *ruleset.Chain) { chains = append(chains, chain{registered(t, c), c.Base}) })
+	eachAt(hook, rules, func(t *ruleset.Table, c *ruleset.Chain) { chains = append(chains, chain{registered(t, c), c.Base}) })
 	for i, a := range chains {
 		for _, b := range chains[:i] {
 			if a.Priority != b.Priority {
@@ -81,12 +87,12 @@ func overlap(a, b string) bool {
 	return a == b || wildA && strings.HasPrefix(y, x) || wildB && strings.HasPrefix(x, y)
 }
 
-// eachIngress calls take for every chain at ingress that is called at all.
-func eachIngress(rules *ruleset.Ruleset, take func(*ruleset.Table, *ruleset.Chain)) {
+// eachAt calls take for every chain at a hook that is called at all.
+func eachAt(hook ruleset.Hook, rules *ruleset.Ruleset, take func(*ruleset.Table, *ruleset.Chain)) {
 	for i := range rules.Tables {
 		t := &rules.Tables[i]
 		for j := range t.Chains {
-			if c := &t.Chains[j]; c.Base != nil && c.Base.Hook == ruleset.Ingress && !t.Dormant {
+			if c := &t.Chains[j]; c.Base != nil && c.Base.Hook == hook && !t.Dormant {
 				take(t, c)
 			}
 		}

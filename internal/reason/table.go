@@ -230,7 +230,7 @@ var table = [Count]Info{
 	NetfilterIP6Prerouting:  {"netfilter:ip6:prerouting", Config, "A netfilter rule or chain at IPv6 prerouting that a forwarded packet could meet."},
 	NetfilterIP6Forward:     {"netfilter:ip6:forward", Config, "A netfilter rule or chain at IPv6 forward that a forwarded packet could meet."},
 	NetfilterIP6Postrouting: {"netfilter:ip6:postrouting", Config, "A netfilter rule or chain at IPv6 postrouting that a forwarded packet could meet."},
-	NetfilterNetdev:         {"netfilter:netdev", Config, "A netfilter egress chain on a device of the way, or rules at its ingress that only Linux can evaluate."},
+	NetfilterNetdev:         {"netfilter:netdev", Config, "Netfilter rules at the ingress or egress of a device of the way that only Linux can evaluate, or chains there that the fast path cannot ask."},
 	NetfilterBridge:         {"netfilter:bridge", Config, "A chain of the bridge family, or of ebtables, which bridged frames could meet and which the fast path cannot ask, or that does not let the frame pass; with any such chain also what carries no IP."},
 	NetfilterUnknown:        {"netfilter:unknown", Config, "A netfilter hook that no table explains (BPF link, IPVS, SELinux, out-of-tree)."},
 	XFRM:                    {"xfrm", Config, "IPsec policies or states are configured; they decide over forwarded packets."},

@@ -46,7 +46,7 @@ func sameConds(a, b []Cond) bool {
 func (w *ruleWriter) steps() bool {
 	steps := w.by.Rule.Steps
 	for i, s := range steps {
-		if why := early(s, w.place, w.table); why != "" {
+		if why := atDevice(s, w.place, w.table); why != "" {
 			return w.slow(why)
 		}
 		if w.class.Bridged {

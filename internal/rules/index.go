@@ -163,37 +163,50 @@ func (ix *index) eachVerdict(c *ruleset.Chain, take func(ruleset.Verdict)) {
 	}
 }
 
-// early says why a step at ingress is the kernel's: connection tracking and routing have not seen the packet there, `meta length` has the frame's padding
-// (of an inet table's length it is not known whether it is that or the header's), and `meta nfproto` of the family netdev is that family.
-func early(s ruleset.Step, at place, t *ruleset.Table) string {
-	if at.hook != ruleset.Ingress {
+// atDevice says why a step at a device's ingress or egress is the kernel's: connection tracking and routing have not seen the packet at ingress, and chains at egress
+// cannot ask for what they know; `meta length` has the frame's padding (of an inet table's length it is not known whether it is that or the header's), and `meta nfproto`
+// of the family netdev is that family. At egress the frame has its new addresses, which nobody has looked up where rules are asked, and
+// `meta iiftype` is the type of the device that the packet leaves by, though there is no way in.
+func atDevice(s ruleset.Step, at place, t *ruleset.Table) string {
+	if at.hook != ruleset.Ingress && at.hook != ruleset.Egress {
 		return ""
 	}
-	fields := fieldsOf(s)
-	switch s := s.(type) {
-	case ruleset.VerdictMap:
-		fields = s.Key
-	case ruleset.SetByMap:
-		fields = s.Key
-	case ruleset.SetField:
-		fields = []ruleset.Field{s.From}
+	where := " at " + at.hook.String()
+	switch s.(type) {
 	case ruleset.SaveMark:
-		return "ct mark set at ingress"
+		return "ct mark set" + where
 	case ruleset.NoTrack:
-		return "notrack at ingress"
+		return "notrack" + where
 	}
-	for _, f := range fields {
+	for _, f := range AskedFor(s) {
 		switch f {
 		case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone, ruleset.SrcAddrType, ruleset.DstAddrType,
 			ruleset.RouteBack, ruleset.RouteBackBy:
-			return f.String() + " at ingress"
+			return f.String() + where
+		case ruleset.EtherSrc, ruleset.EtherDst, ruleset.IIFType:
+			if at.hook == ruleset.Egress {
+				return f.String() + where
+			}
 		case ruleset.Length, ruleset.NFProto:
 			if (t.Family == ruleset.Netdev) == (f == ruleset.NFProto) {
-				return f.String() + " at ingress"
+				return f.String() + where
 			}
 		}
 	}
 	return ""
+}
+
+// AskedFor are the fields that a step asks for.
+func AskedFor(s ruleset.Step) []ruleset.Field {
+	switch s := s.(type) {
+	case ruleset.VerdictMap:
+		return s.Key
+	case ruleset.SetByMap:
+		return s.Key
+	case ruleset.SetField:
+		return []ruleset.Field{s.From}
+	}
+	return fieldsOf(s)
 }
 
 // deviceOf is the device whose chains a hook calls, nil where chains belong to none.

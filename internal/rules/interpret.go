@@ -184,7 +184,7 @@ func (r *run) rule(by Ref) ruleset.Verdict {
 // steps gives a rule's verdict, and whether a test failed.
 func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 	for i, s := range by.Rule.Steps {
-		if why := early(s, r.at, r.table); why != "" {
+		if why := atDevice(s, r.at, r.table); why != "" {
 			return ruleset.Verdict{Code: r.slow(by, why)}, false
 		}
 		if why := r.onFrame(s); why != "" {
