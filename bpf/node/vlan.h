@@ -23,6 +23,14 @@ always_inline int is_tag(__be16 proto)
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
 }
 
+/* Linux accepts only the device's own address; two words instead of six bytes. */
+always_inline int own_address(struct packet *p, struct eth *eth)
+{
+	if (*(__u32 *)eth->dst != *(volatile __u32 *)p->in->mac || *(__u16 *)(eth->dst + 4) != *(volatile __u16 *)(p->in->mac + 4))
+		return SHUNT_R_DST_MAC;
+	return NEXT;
+}
+
 always_inline int node_vlan(struct packet *p)
 {
 	struct eth *eth = p->data;
@@ -58,10 +66,7 @@ always_inline int node_vlan(struct packet *p)
 		if (!p->in)
 			return SHUNT_R_VLAN_UNKNOWN;
 	}
-	/* Linux accepts only the device's own address; two words instead of six bytes. */
-	if (*(__u32 *)eth->dst != *(volatile __u32 *)p->in->mac || *(__u16 *)(eth->dst + 4) != *(volatile __u16 *)(p->in->mac + 4))
-		return SHUNT_R_DST_MAC;
-	return NEXT;
+	return own_address(p, eth);
 }
 
 #endif
