@@ -12,7 +12,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536);	/* a bridge's port has each VLAN device on the bridge */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct shunt_vlan_key);
 	__type(value, struct shunt_input);

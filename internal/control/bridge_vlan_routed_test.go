@@ -3,11 +3,13 @@
 package control
 
 import (
+	"context"
 	"net"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -73,6 +75,7 @@ func TestVLANBridgeRouted(t *testing.T) {
 				t.Fatalf("this kernel's bridges and their VLANs cannot be read: %s", s.Features.NoBridge)
 			}
 			w.compare(shots)
+			w.explained(hook)
 			if hook == graph.TC {
 				w.goesPast()
 			}
@@ -168,6 +171,45 @@ func routedVLANShots(w *twin) (shots []shot) {
 	add("IPv6 from VLAN 5 to 1", "w0", w.routed("w0", a, "fd00:75::2", "fd00:70::4", 5).UDP("x"), reason.EgressSlow, reason.Fast)
 	add("back into the VLAN that it came by", "w0", w.routed("w0", a, "10.75.0.2", "10.75.0.3", 5).UDP("x"), reason.SameInterface, reason.SameInterface)
 	return shots
+}
+
+// explained runs the programs on frames with their tag in them, as shunt explain has it.
+func (w *twin) explained(hook graph.Hook) {
+	w.Helper()
+	a := station(1)
+	for _, c := range []struct {
+		name  string
+		flow  lab.Flow
+		want  reason.Code
+		leave string
+	}{
+		{"VLAN 5", w.routed("w0", a, "10.75.0.2", "10.0.3.2", 5), reason.Fast, "p3"},
+		{"VLAN 7", w.routed("w0", a, "10.70.0.2", "10.0.3.2", 7), reason.Fast, "p3"},
+		{"IPv6", w.routed("w0", a, "fd00:75::2", "fd00:0:0:4::2", 5), reason.Fast, "p3"},
+		{"VLAN 6", w.routed("w0", a, "10.76.0.2", "10.0.3.2", 6), reason.BridgeMember, ""},
+	} {
+		err := w.engine.Do(context.Background(), func(d *datapath.Datapath) error {
+			s := w.engine.State()
+			t, err := d.Explain(s.Network.LinkByName("p0").Index, hook, c.flow.UDP(fill(100)))
+			if err != nil {
+				return err
+			}
+			name := ""
+			if l := s.Network.Link(t.Egress); l != nil {
+				name = l.Name
+			}
+			if t.Reason != c.want || name != c.leave {
+				w.Errorf("explaining %s: %s by %q, want %s by %q", c.name, t.Reason, name, c.want, c.leave)
+			}
+			if t.Reason == reason.Fast && (len(t.Frame) != len(c.flow.UDP(fill(100)))-4 || t.Frame[12] == 0x81) {
+				w.Errorf("explaining %s: it leaves as % x", c.name, t.Frame)
+			}
+			return nil
+		})
+		if err != nil {
+			w.Errorf("explaining %s: %v", c.name, err)
+		}
+	}
 }
 
 // goesPast sees that what tc sends to stations that are known goes past the bridge's own device, and the VLAN device.

@@ -195,8 +195,8 @@ func (b *builder) touched(before []*device) map[int]bool {
 	}
 	for index := range t.only {
 		t.full[index] = true
-		for _, u := range b.uppers[index] { // VLAN devices, which read the bridge's ports as a way out
-			t.at(u)
+		for _, u := range b.uppers[index] { // VLAN devices, which read the bridge's ports as a way out, and are read by nobody for that
+			t.full[u.Index] = true
 		}
 	}
 	return t.full
