@@ -297,6 +297,25 @@ func TestOnto(t *testing.T) {
 			t.Errorf("%s: entered at once: %v", c.what, got)
 		}
 	}
+	onVLAN := func(n *model.Network, p *Policy) {
+		n.Addrs = append(n.Addrs, model.Addr{Index: 15, Prefix: netip.MustParsePrefix("10.15.0.1/24")})
+	}
+	for _, c := range []struct {
+		what string
+		make []change
+		want bool
+	}{
+		{"a VLAN device on a bridge", []change{onBridge, onVLAN}, true},
+		{"no address", []change{onBridge, addressed}, false},
+		{"one that translates priorities", []change{onBridge, onVLAN, on("br0.5", func(l *model.Link) { l.VLAN.Maps = true })}, false},
+		{"a program behind it", []change{onBridge, onVLAN, on("br0.5", func(l *model.Link) { l.TCX = []model.Program{{ID: 7, Name: "out", Hook: "tcx-egress"}} })}, false},
+		{"a program behind the bridge", []change{onBridge, onVLAN, on("br0", func(l *model.Link) { l.TCX = []model.Program{{ID: 7, Name: "out", Hook: "tcx-egress"}} })}, false},
+		{"the bridge does not filter", []change{onBridge, onVLAN, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = false })}, false},
+	} {
+		if got := egressOf(t, Build(router(c.make...)), "br0.5").Onto; got != c.want {
+			t.Errorf("VLAN, %s: entered at once: %v", c.what, got)
+		}
+	}
 }
 
 func TestBridgeInText(t *testing.T) {

@@ -391,6 +391,7 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 			words.add(in)
 			if c.Bridge != 0 && (in.IP4.Fast() || in.IP6.Fast()) {
 				c.Bridge = bpfobj.BridgeHost
+				c.VlanIn |= c.BridgeVlans & flag(hook == graph.XDP) // a tag may have to go, whatever the interface
 				words.words(0, bpfobj.WordBridgeInput)
 			}
 			c.Track4 = max(c.Track4, track(in.IP4.Nodes))
