@@ -99,6 +99,7 @@ var bridgeDecisions = []decision{
 	{"a route to a VLAN device on a bridge", reason.LinkKind, outTC("br0.5"), nil, []change{onBridge}},
 	{"the same, and the bridge does not filter", reason.LinkKind, outTC("br0.5"), nil, []change{onBridge, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = false })}},
 	{"a route to a VLAN device on a bridge, from XDP", reason.LinkKind, outXDP("br0.5"), []change{onBridge}, nil},
+	{"a route to a VLAN device on one on a bridge", reason.LinkKind, outTC("br0.5.6"), []change{onBridge, with(vlan(16, "br0.5.6", 15, 6))}, nil},
 	{"a route to a VLAN device on a bridge that is down", reason.LinkDown, outTC("br0.5"), []change{onBridge, on("br0", func(l *model.Link) { l.Up = false })}, []change{onBridge}},
 	{"a route to a VLAN device on a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0.5"),
 		[]change{onBridge, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{onBridge}},
