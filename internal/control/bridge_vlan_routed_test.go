@@ -260,7 +260,6 @@ func (w *twin) routedVLANChanges() {
 		{"bridge vlan del dev br0 vid 5 self", "bridge vlan add dev br0 vid 5 self", reason.BridgeMember},
 		{"bridge vlan del dev p0 vid 5", "bridge vlan add dev p0 vid 5", reason.BridgeMember},
 		{"ip link set br0.5 down", "ip link set br0.5 up", slow},
-		{"ip link set br0 type bridge vlan_protocol 802.1ad", "ip link set br0 type bridge vlan_protocol 802.1Q", reason.VLANUnknown},
 		{"ip link set br0 type bridge vlan_stats_enabled 1", "ip link set br0 type bridge vlan_stats_enabled 0", reason.BridgeOption},
 		{"ip link set br0 type bridge vlan_filtering 0", "ip link set br0 type bridge vlan_filtering 1", slow},
 		{"ip link set br0 type bridge nf_call_iptables 1", "ip link set br0 type bridge nf_call_iptables 0", slow},
@@ -270,6 +269,7 @@ func (w *twin) routedVLANChanges() {
 		w.routed("w0", a, "10.70.0.2", "10.0.3.2").UDP("x"), show)
 	frame := w.routed("w0", a, "10.75.0.2", "10.0.3.2", 5).UDP("x")
 	w.leftTo("ip link set br0.5 type vlan ingress-qos-map 3:4", "ip link set br0.5 type vlan ingress-qos-map 3:0", frame, show)
+	w.leftTo("ip link set br0 type bridge vlan_protocol 802.1ad", "ip link set br0 type bridge vlan_protocol 802.1Q", frame, show)
 	if withoutCalls() != "" {
 		w.leftTo("sysctl -qw net.bridge.bridge-nf-call-iptables=1", "sysctl -qw net.bridge.bridge-nf-call-iptables=0", frame, show)
 	}
