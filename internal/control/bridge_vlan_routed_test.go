@@ -249,51 +249,50 @@ func (w *twin) transmitted(dev string) int {
 	return n
 }
 
-// routedVLANChanges are seen by the next frame, since they are read live, or shortly after.
+// routedVLANChanges are seen by the next frame, since they are read live, or shortly after. At tc the VLAN device's own program may forward what the port's has left to Linux.
 func (w *twin) routedVLANChanges() {
 	a := station(1)
-	show := func(string) {
-		w.fire("w0", w.within("w0", a, everyone, 5).UDP("t"))
-		w.teach(a, "w0")
-	}
-	changes := []bridgeChange{
-		{"bridge vlan del dev br0 vid 5 self", "bridge vlan add dev br0 vid 5 self", reason.BridgeMember},
-		{"bridge vlan del dev p0 vid 5", "bridge vlan add dev p0 vid 5", reason.BridgeMember},
-		{"ip link set br0.5 down", "ip link set br0.5 up", slow},
-		{"ip link set br0 type bridge vlan_stats_enabled 1", "ip link set br0 type bridge vlan_stats_enabled 0", reason.BridgeOption},
-		{"ip link set br0 type bridge vlan_filtering 0", "ip link set br0 type bridge vlan_filtering 1", slow},
-		{"ip link set br0 type bridge nf_call_iptables 1", "ip link set br0 type bridge nf_call_iptables 0", slow},
-	}
-	w.follow(changes, w.routed("w0", a, "10.75.0.2", "10.0.3.2", 5).UDP("x"), show)
-	w.follow([]bridgeChange{{"bridge vlan add dev br0 vid 1 self", "bridge vlan add dev br0 vid 1 pvid untagged self", reason.VLANUnknown}},
-		w.routed("w0", a, "10.70.0.2", "10.0.3.2").UDP("x"), show)
-	frame := w.routed("w0", a, "10.75.0.2", "10.0.3.2", 5).UDP("x")
-	w.leftTo("ip link set br0.5 type vlan ingress-qos-map 3:4", "ip link set br0.5 type vlan ingress-qos-map 3:0", frame, show)
-	w.leftTo("ip link set br0 type bridge vlan_protocol 802.1ad", "ip link set br0 type bridge vlan_protocol 802.1Q", frame, show)
-	if withoutCalls() != "" {
-		w.leftTo("sysctl -qw net.bridge.bridge-nf-call-iptables=1", "sysctl -qw net.bridge.bridge-nf-call-iptables=0", frame, show)
+	tagged, own := w.routed("w0", a, "10.75.0.2", "10.0.3.2", 5).UDP("x"), w.routed("w0", a, "10.70.0.2", "10.0.3.2").UDP("x")
+	for _, c := range []struct {
+		frame []byte
+		bridgeChange
+	}{
+		{tagged, bridgeChange{"bridge vlan del dev br0 vid 5 self", "bridge vlan add dev br0 vid 5 self", reason.BridgeMember}},
+		{tagged, bridgeChange{"bridge vlan del dev p0 vid 5", "bridge vlan add dev p0 vid 5", reason.BridgeMember}},
+		{tagged, bridgeChange{"ip link set br0.5 down", "ip link set br0.5 up", slow}},
+		{tagged, bridgeChange{"ip link set br0 type bridge vlan_stats_enabled 1", "ip link set br0 type bridge vlan_stats_enabled 0", reason.BridgeOption}},
+		{tagged, bridgeChange{"ip link set br0 type bridge vlan_filtering 0", "ip link set br0 type bridge vlan_filtering 1", slow}},
+		{tagged, bridgeChange{"ip link set br0 type bridge vlan_protocol 802.1ad", "ip link set br0 type bridge vlan_protocol 802.1Q", reason.VLANUnknown}},
+		{tagged, bridgeChange{"ip link set br0 type bridge nf_call_iptables 1", "ip link set br0 type bridge nf_call_iptables 0", slow}},
+		{tagged, bridgeChange{"ip link set br0.5 type vlan ingress-qos-map 3:4", "ip link set br0.5 type vlan ingress-qos-map 3:0", slow}},
+		{own, bridgeChange{"bridge vlan add dev br0 vid 1 self", "bridge vlan add dev br0 vid 1 pvid untagged self", reason.VLANUnknown}},
+		{tagged, bridgeChange{"sysctl -qw net.bridge.bridge-nf-call-iptables=1", "sysctl -qw net.bridge.bridge-nf-call-iptables=0", slow}},
+	} {
+		if strings.HasPrefix(c.command, "sysctl") && withoutCalls() == "" {
+			continue
+		}
+		w.leftTo(c.command, c.want, c.frame)
+		w.leftTo(c.back, reason.Fast, c.frame)
 	}
 }
 
-// leftTo makes a change by which the port's program leaves a frame to Linux, and takes it back. At tc the VLAN device's own program may forward it then.
-func (w *twin) leftTo(command, back string, frame []byte, show func(string)) {
+// leftTo sends a frame by w0 after a command until the port's program says of it what is wanted. Before each the station shows itself.
+func (w *twin) leftTo(command string, want reason.Code, frame []byte) {
 	w.Helper()
-	const fast = "p0 fast"
-	for _, c := range []string{command, back} {
-		w.exec(c)
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-			show(c)
-			before := w.counters()
-			w.fire("w0", frame)
-			time.Sleep(5 * time.Millisecond)
-			way := left(before, w.counters())
-			if len(way) > 0 && slices.Contains(way, fast) == (c == back) {
-				break
-			}
-			if time.Now().After(end) {
-				w.Errorf("after %q: left by %q", c, way)
-				return
-			}
+	w.exec(command)
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		w.fire("w0", w.within("w0", station(1), everyone, 5).UDP("t"))
+		w.teach(station(1), "w0")
+		before := w.counters()
+		w.fire("w0", frame)
+		time.Sleep(5 * time.Millisecond)
+		way := slices.DeleteFunc(left(before, w.counters()), func(s string) bool { return !strings.HasPrefix(s, "p0 ") })
+		if len(way) > 0 && agrees(want, way) {
+			return
+		}
+		if time.Now().After(end) {
+			w.Errorf("after %q: left by %q, want %s", command, way, wantName(want))
+			return
 		}
 	}
 }
