@@ -57,6 +57,13 @@ enum shunt_bridge {
 	SHUNT_BRIDGE_HOST,	/* and what is addressed to the bridge itself, which is `in` then, and routed */
 };
 
+/* Do routes lead to bridges whose ports may be entered at once (node/onto.h)? */
+enum shunt_onto {
+	SHUNT_ONTO_NONE,
+	SHUNT_ONTO_PLAIN,	/* to such as do not filter by VLAN */
+	SHUNT_ONTO_VLANS,	/* to such as do, too */
+};
+
 /* Does br_netfilter show bridged packets of a family to the rules of IP (node/bridge.h)? */
 enum shunt_called {
 	SHUNT_CALLED_NONE,
@@ -205,6 +212,10 @@ struct shunt_bridges {
 	__u16 vlan_state;
 	__u16 dev_vlans;	/* in struct net_device */
 	__u16 vlans_devices;	/* in struct vlan_info: of the number of VLAN devices */
+	__u16 br_vlans;		/* in struct net_bridge: its own group of VLANs */
+	__u16 tag_proto;	/* in a VLAN device: protocol and number, from its struct net_device on */
+	__u16 tag_maps;		/* how many priorities it translates on the way out */
+	__u16 tag_device;	/* the device that it is on */
 	__u16 pad[2];
 };
 
@@ -276,7 +287,7 @@ struct shunt_config {
 	__u8 bridge;			/* enum shunt_bridge */
 	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */
 	__u8 called6;
-	__u8 onto;			/* 1: routes lead to bridges whose ports may be entered at once (TC) */
+	__u8 onto;			/* enum shunt_onto (TC) */
 	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
 	__u8 shown4;			/* SHUNT_SHOWN_*: whether what rules say to frames of this family between ports is decided here (node/shown.h) */
 	__u8 shown6;
@@ -324,7 +335,10 @@ struct shunt_count {
 	__u64 bytes;	/* of the frame's first buffer at XDP, of the whole packet at TC */
 };
 
-/* Key of `vlans`: the port's ifindex and the tags from outer to inner, zero where absent. Protocols are be16 as on the wire. */
+/*
+ * Key of `vlans`: the port's ifindex and the tags from outer to inner, zero where absent. Protocols are be16 as on the wire. For the port of a bridge that filters by VLAN,
+ * how the bridge hands on what is for this host: without a tag, or with that of the VLAN.
+ */
 struct shunt_vlan_key {
 	__u32 port;
 	__be16 outer_proto;

@@ -296,6 +296,7 @@ const struct shunt_guard_query *export_guard_query __attribute__((unused));
 const struct shunt_hooks_query *export_hooks_query __attribute__((unused));
 const struct shunt_sets *export_sets __attribute__((unused));
 const enum shunt_bridge *export_bridge __attribute__((unused));
+const enum shunt_onto *export_onto __attribute__((unused));
 const enum shunt_called *export_called __attribute__((unused));
 const enum shunt_shown *export_shown __attribute__((unused));
 const enum shunt_nat *export_nat __attribute__((unused));

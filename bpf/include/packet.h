@@ -51,7 +51,7 @@ struct packet {
 	__u64 to;			/* of a bridged frame: the port's struct net_device */
 	__u32 slow;			/* reason by which nothing may leave there; 0: it may; SHUNT_ONTO: it is a bridge (TC) */
 	__u32 onto;			/* of a packet routed to a bridge: its port, which is entered at once; 0: none (TC) */
-	__u16 vlan_how;			/* of a frame of a bridge that filters by VLAN: TAGGED_IN, TAGGED_OUT */
+	__u16 vlan_how;			/* of a frame of a bridge that filters by VLAN: TAGGED_IN, TAGGED_OUT; of what is routed to one: TAGGED_OUT */
 	__u16 vlan_id;
 	__u8 next_family;
 	__be32 next4;			/* next hop, where that is IPv4; else it is in `fib` */

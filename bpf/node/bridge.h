@@ -341,6 +341,10 @@ always_inline int node_bridge(struct packet *p, int vlans)
 /* Is the frame, which leaves the bridge by a reason, to be routed as one of the bridge's interface? node_vlan() asks for whose address it bears. */
 always_inline int for_host(struct packet *p, int r)
 {
+#ifdef SHUNT_GENERIC
+	if (by_vlan(p))	/* these have no room for it */
+		return 0;
+#endif
 	return r == SHUNT_R_BRIDGE_LOCAL && cfg.bridge == SHUNT_BRIDGE_HOST;
 }
 
@@ -357,7 +361,7 @@ always_inline int bridge_frame(struct packet *p, int vlans)
 	if (r == NEXT && p->l3_len)
 		r = trim(p);
 	if (r == NEXT && vlans && (p->vlan_how == TAGGED_IN || p->vlan_how == TAGGED_OUT))
-		r = retag(p->ctx, p->vlan_how, p->vlan_id);
+		r = retag(p->ctx, p->vlan_how, p->vlan_id) == NEXT ? NEXT : SHUNT_R_REWRITE_FAILED;	/* no other reason, as far as verifiers see: it is not routed then */
 	return r;
 }
 

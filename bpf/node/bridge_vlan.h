@@ -8,6 +8,7 @@
  * port's group of VLANs, a hash table by number (lib/rhashtable.c). Stations are looked up with the number beside their address.
  * Fast are frames without a tag, of the VLAN that the port gives them (PVID), and those with one tag of the bridge's own protocol. A tag is put on or
  * taken off at the very end. Tags of number 0, of another protocol, and a second one behind the first are Linux's, and so is what is counted by VLAN.
+ * The bridge itself is in VLANs as a port is: what it hands on to this host without a tag enters by it, what it hands on with one by the VLAN device of that number on it.
  */
 #ifndef SHUNT_NODE_BRIDGE_VLAN_H
 #define SHUNT_NODE_BRIDGE_VLAN_H
@@ -21,6 +22,7 @@
 #define VLAN_CHAIN		8	/* entries of a bucket that are looked at */
 #define VLAN_FORWARDING		3	/* BR_STATE_FORWARDING */
 #define VLAN_UNTAGGED		(1 << 2)	/* BRIDGE_VLAN_INFO_UNTAGGED */
+#define VLAN_OF_BRIDGE		(1 << 0 | 1 << 5)	/* BRIDGE_VLAN_INFO_MASTER and _BRENTRY: the bridge itself is in it, and not its ports alone */
 
 /* How a frame came, and how it leaves: both or none of them is as it is. */
 #define TAGGED_IN		1
@@ -30,6 +32,16 @@
 always_inline int by_vlan(struct packet *p)
 {
 	return frozen.bridges.port_vlans && cfg.bridge_vlans;
+}
+
+/* Does what is routed come by a bridge that does? Frames between ports are not asked for it. */
+always_inline int up_by_vlan(struct packet *p)
+{
+#ifdef SHUNT_GENERIC
+	return 0;
+#else
+	return cfg.bridge == SHUNT_BRIDGE_HOST && by_vlan(p);
+#endif
 }
 
 /* A bridge's options, of which filtering must not be off, and counting not on, as if that were an option that must not be on. */
@@ -121,23 +133,98 @@ __attribute__((noinline)) int vlan_in(ctx_t *ctx, __u64 port, __u64 br)
 	return entry && BRIDGE1(entry, vlan_state) == VLAN_FORWARDING ? (int)id : -SHUNT_R_BRIDGE_MEMBER;
 }
 
+/* How what belongs to a VLAN leaves by a member of its group, 0 or TAGGED_OUT, or, negative, a reason to leave by. `whose` is what says of an entry that it is the member's. */
+always_inline int vlan_leaves(__u64 group, __u32 id, __u32 whose)
+{
+	__u64 entry = vlan_find(group, id);
+	__u32 flags = BRIDGE2(entry, vlan_flags);
+
+	if (!entry || BRIDGE1(entry, vlan_state) != VLAN_FORWARDING || (flags & ~VLAN_UNTAGGED) != whose)
+		return -SHUNT_R_BRIDGE_MEMBER;
+	return (flags & VLAN_UNTAGGED) ? 0 : TAGGED_OUT;
+}
+
 /* br_allowed_egress() and br_handle_vlan(): how a frame of a VLAN leaves by a port, TAGGED_IN and TAGGED_OUT, or, negative, a reason to leave by. */
 __attribute__((noinline)) int vlan_out(ctx_t *ctx, __u64 port, __u32 id)
 {
 	struct eth *eth = ctx_data(ctx);
-	__u64 entry;
-	__u32 flags;
 	__be16 proto;
+	int how;
 
 	if (!frozen.bridges.port_vlans)
 		return -SHUNT_R_BRIDGE_MEMBER;
 	if ((void *)(eth + 1) > ctx_end(ctx))
 		return -SHUNT_R_TOO_SHORT;
-	entry = vlan_find(BRIDGE8(port, port_vlans), id);
-	flags = BRIDGE2(entry, vlan_flags);
-	if (!entry || BRIDGE1(entry, vlan_state) != VLAN_FORWARDING || (flags & ~VLAN_UNTAGGED))
+	how = vlan_leaves(BRIDGE8(port, port_vlans), id, 0);
+	return how < 0 ? how : how | (outer_tag(ctx, eth, &proto) ? TAGGED_IN : 0);
+}
+
+/*
+ * br_pass_frame_up(): how a frame of a VLAN that is for this host is handed on by the bridge's own device, as vlan_out() says it. What br_netfilter does with one that has a
+ * tag on its way is a switch of its own, and to what enters by a VLAN device it has shown the bridge: where it looks at any, these are Linux's.
+ */
+__attribute__((noinline)) int vlan_up(ctx_t *ctx, __u32 id)
+{
+	__u64 br = BRIDGE8(BRIDGE8(device_at(ctx), dev_handler), port_bridge);
+	struct eth *eth = ctx_data(ctx);
+	__be16 proto;
+	int how;
+
+	if (!frozen.bridges.port_vlans)
 		return -SHUNT_R_BRIDGE_MEMBER;
-	return (outer_tag(ctx, eth, &proto) ? TAGGED_IN : 0) | ((flags & VLAN_UNTAGGED) ? 0 : TAGGED_OUT);
+	if ((void *)(eth + 1) > ctx_end(ctx))
+		return -SHUNT_R_TOO_SHORT;
+	how = vlan_leaves(BRIDGE8(br, br_vlans), id, VLAN_OF_BRIDGE);
+	if (how == TAGGED_OUT && BRIDGE2(br, br_vlan_proto) != bpf_htons(ETH_P_8021Q))
+		return -SHUNT_R_VLAN_UNKNOWN;
+	if (how >= 0 && outer_tag(ctx, eth, &proto))
+		how |= TAGGED_IN;
+	if (how > 0 && (BRIDGE8(br, br_options) & (frozen.bridges.call4 | frozen.bridges.call6)))
+		return -SHUNT_R_BRIDGE_OPTION;
+	return how;
+}
+
+/* Finds the interface of this host that a frame of a port enters by, in place of node_vlan(). */
+always_inline int node_vlan_up(struct packet *p)
+{
+	struct shunt_vlan_key key = { .port = cfg.port };
+	struct eth *eth;
+	int how = vlan_up(p->ctx, p->vlan_id);
+
+	if (how < 0)
+		return -how;
+	if (how && (cfg.called4 || cfg.called6))
+		return SHUNT_R_BRIDGE_NETFILTER;
+#ifdef HOOK_TC
+	/* Frames that `explain` makes have their tag in them: it is taken off at once, and nobody else sees it. Others have it beside them, and commit_tc() takes it off. */
+	if ((how & TAGGED_IN) && !p->ctx->vlan_present) {
+		if (bpf_skb_vlan_pop(p->ctx))
+			return SHUNT_R_REWRITE_FAILED;
+		p->data = ctx_data(p->ctx);
+		p->len = p->ctx->len;
+	}
+#endif
+	eth = p->data;
+	if ((void *)(eth + 1) > packet_end(p))
+		return SHUNT_R_TOO_SHORT;
+	p->proto = eth->proto;
+	p->l3 = sizeof(*eth);
+#ifdef HOOK_XDP
+	if (how & TAGGED_IN) {
+		struct vlan_tag *tag = (void *)(eth + 1);
+
+		if ((void *)(tag + 1) > packet_end(p))
+			return SHUNT_R_TOO_SHORT;
+		p->proto = tag->proto;
+		p->l3 += sizeof(*tag);
+	}
+#endif
+	if (how & TAGGED_OUT) {
+		key.outer_proto = bpf_htons(ETH_P_8021Q);
+		key.outer_id = p->vlan_id;
+	}
+	p->in = bpf_map_lookup_elem(&vlans, &key);
+	return p->in ? own_address(p, eth) : SHUNT_R_VLAN_UNKNOWN;
 }
 
 /* What br_netfilter does with a frame that is tagged on its way is a switch of its own (bridge-nf-filter-vlan-tagged), so where it looks at any it is Linux's. */

@@ -15,6 +15,7 @@
 #include "neighbour.h"
 #include "nat.h"
 #include "tunnel.h"
+#include "bridge_vlan.h"
 
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
@@ -70,6 +71,16 @@ always_inline int closed(struct packet *p)
 	return p->slow && !(cfg.onto && p->slow == SHUNT_ONTO);
 }
 
+/* Are there bridges that filter by VLAN among those whose port is entered at once? The generic program goes through their own device. */
+always_inline int onto_vlans(struct packet *p)
+{
+#ifdef SHUNT_GENERIC
+	return 0;
+#else
+	return frozen.bridges.port_vlans && cfg.onto == SHUNT_ONTO_VLANS;
+#endif
+}
+
 /* Do all segments fit it? */
 always_inline int node_egress(struct packet *p)
 {
@@ -123,6 +134,8 @@ always_inline int commit_tc(struct packet *p)
 		return SHUNT_R_TRIM_FAILED;
 	if (translated(p) && !nat_write(ctx, sizeof(struct eth)))
 		return SHUNT_R_REWRITE_FAILED;
+	if (up_by_vlan(p) && ctx->vlan_present && bpf_skb_vlan_pop(ctx))	/* a tag beside the packet always goes */
+		return SHUNT_R_REWRITE_FAILED;
 	p->data = ctx_data(ctx);
 	l3 = p->data + sizeof(struct eth);
 	if (p->is6) {
@@ -149,6 +162,8 @@ always_inline int commit_tc(struct packet *p)
 	if ((frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		ctx->mark = p->rules->value[SHUNT_V_MARK];
 	part(p);
+	if (onto_vlans(p) && p->onto && p->vlan_how)	/* there is no tag, and so this one is put beside the packet, which always goes */
+		bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), p->vlan_id);
 	return NEXT;
 }
 

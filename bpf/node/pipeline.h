@@ -10,6 +10,7 @@
 
 #include "guard.h"
 #include "vlan.h"
+#include "bridge_vlan.h"
 #include "ip4.h"
 #include "route_cache.h"
 #include "ip6.h"
@@ -95,7 +96,7 @@ always_inline int pipeline(struct packet *p)
 	if (bridged(p)) {
 		NODE(node_shown(p));
 	} else {
-		NODE(node_vlan(p));
+		NODE(up_by_vlan(p) ? node_vlan_up(p) : node_vlan(p));
 		if (p->proto == bpf_htons(ETH_P_IP))
 			NODE(node_ip4(p));
 		else if (p->proto == bpf_htons(ETH_P_IPV6))

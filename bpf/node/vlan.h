@@ -12,7 +12,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536);	/* a bridge's port has each VLAN device on the bridge */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct shunt_vlan_key);
 	__type(value, struct shunt_input);
@@ -21,6 +21,14 @@ struct {
 always_inline int is_tag(__be16 proto)
 {
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
+}
+
+/* Linux accepts only the device's own address; two words instead of six bytes. */
+always_inline int own_address(struct packet *p, struct eth *eth)
+{
+	if (*(__u32 *)eth->dst != *(volatile __u32 *)p->in->mac || *(__u16 *)(eth->dst + 4) != *(volatile __u16 *)(p->in->mac + 4))
+		return SHUNT_R_DST_MAC;
+	return NEXT;
 }
 
 always_inline int node_vlan(struct packet *p)
@@ -58,10 +66,7 @@ always_inline int node_vlan(struct packet *p)
 		if (!p->in)
 			return SHUNT_R_VLAN_UNKNOWN;
 	}
-	/* Linux accepts only the device's own address; two words instead of six bytes. */
-	if (*(__u32 *)eth->dst != *(volatile __u32 *)p->in->mac || *(__u16 *)(eth->dst + 4) != *(volatile __u16 *)(p->in->mac + 4))
-		return SHUNT_R_DST_MAC;
-	return NEXT;
+	return own_address(p, eth);
 }
 
 #endif

@@ -74,6 +74,10 @@ type GuardShuntBridges struct {
 	VlanState      uint16
 	DevVlans       uint16
 	VlansDevices   uint16
+	BrVlans        uint16
+	TagProto       uint16
+	TagMaps        uint16
+	TagDevice      uint16
 	Pad            [2]uint16
 }
 
@@ -231,6 +235,10 @@ type GuardShuntConfig struct {
 		VlanState      uint16
 		DevVlans       uint16
 		VlansDevices   uint16
+		BrVlans        uint16
+		TagProto       uint16
+		TagMaps        uint16
+		TagDevice      uint16
 		Pad            [2]uint16
 	}
 	Guard [10]struct {
@@ -349,6 +357,14 @@ type GuardShuntNeighUse struct {
 	Addr    [2]uint64
 	Stamp   uint64
 }
+
+type GuardShuntOnto uint32
+
+const (
+	GuardShuntOntoSHUNT_ONTO_NONE  GuardShuntOnto = 0
+	GuardShuntOntoSHUNT_ONTO_PLAIN GuardShuntOnto = 1
+	GuardShuntOntoSHUNT_ONTO_VLANS GuardShuntOnto = 2
+)
 
 type GuardShuntPeek uint32
 
@@ -684,6 +700,7 @@ const (
 	GuardVarExportLive       = "export_live"
 	GuardVarExportNat        = "export_nat"
 	GuardVarExportNeighUse   = "export_neigh_use"
+	GuardVarExportOnto       = "export_onto"
 	GuardVarExportPeek       = "export_peek"
 	GuardVarExportPrefix4    = "export_prefix4"
 	GuardVarExportPrefix6    = "export_prefix6"
@@ -778,6 +795,7 @@ type GuardVariableSpecs struct {
 	ExportLive       *ebpf.VariableSpec `ebpf:"export_live"`
 	ExportNat        *ebpf.VariableSpec `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.VariableSpec `ebpf:"export_neigh_use"`
+	ExportOnto       *ebpf.VariableSpec `ebpf:"export_onto"`
 	ExportPeek       *ebpf.VariableSpec `ebpf:"export_peek"`
 	ExportPrefix4    *ebpf.VariableSpec `ebpf:"export_prefix4"`
 	ExportPrefix6    *ebpf.VariableSpec `ebpf:"export_prefix6"`
@@ -844,6 +862,7 @@ type GuardVariables struct {
 	ExportLive       *ebpf.Variable `ebpf:"export_live"`
 	ExportNat        *ebpf.Variable `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.Variable `ebpf:"export_neigh_use"`
+	ExportOnto       *ebpf.Variable `ebpf:"export_onto"`
 	ExportPeek       *ebpf.Variable `ebpf:"export_peek"`
 	ExportPrefix4    *ebpf.Variable `ebpf:"export_prefix4"`
 	ExportPrefix6    *ebpf.Variable `ebpf:"export_prefix6"`

@@ -286,6 +286,10 @@ type TCShuntConfig struct {
 		VlanState      uint16
 		DevVlans       uint16
 		VlansDevices   uint16
+		BrVlans        uint16
+		TagProto       uint16
+		TagMaps        uint16
+		TagDevice      uint16
 		Pad            [2]uint16
 	}
 	Guard [10]struct {

@@ -45,6 +45,12 @@ const (
 	BridgeHost   = uint8(GuardShuntBridgeSHUNT_BRIDGE_HOST)
 )
 
+// Which bridges routes lead to whose ports are entered at once, enum shunt_onto.
+const (
+	OntoPlain = uint8(GuardShuntOntoSHUNT_ONTO_PLAIN)
+	OntoVLANs = uint8(GuardShuntOntoSHUNT_ONTO_VLANS)
+)
+
 // What br_netfilter is to a bridge's frames of a family, enum shunt_called.
 const (
 	CalledOption = uint8(GuardShuntCalledSHUNT_CALLED_OPTION)

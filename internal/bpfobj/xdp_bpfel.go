@@ -295,6 +295,10 @@ type XDPShuntConfig struct {
 		VlanState      uint16
 		DevVlans       uint16
 		VlansDevices   uint16
+		BrVlans        uint16
+		TagProto       uint16
+		TagMaps        uint16
+		TagDevice      uint16
 		Pad            [2]uint16
 	}
 	Guard [10]struct {

@@ -25,7 +25,7 @@ func (f *Features) meetBridges(o *objects) {
 		at := f.bridges
 		if err = f.lacksBridgeType; err == nil {
 			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, BridgeVlans: 1, Bridges: at}); err == nil {
-				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: 1, Bridges: at}) != nil {
+				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: bpfobj.OntoVLANs, Bridges: at}) != nil {
 					at.DevNode = 0
 				}
 				o.bridges, f.BridgeVLANs = at, at.PortVlans != 0
@@ -63,6 +63,13 @@ func vlanLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	at.VlanFlags, at.VlanState = t.at("net_bridge_vlan", "flags", half), t.at("net_bridge_vlan", "state", char)
 	at.DevVlans = t.at("net_device", "vlan_info", pointer)
 	at.VlansDevices = t.at("vlan_info", "grp", 0) + t.at("vlan_group", "nr_vlan_devs", word)
+	at.BrVlans = t.at("net_bridge", "vlgrp", pointer)
+	private := t.private()
+	at.TagProto, at.TagMaps = private+t.at("vlan_dev_priv", "vlan_proto", half), private+t.at("vlan_dev_priv", "nr_egress_mappings", word)
+	at.TagDevice = private + t.at("vlan_dev_priv", "real_dev", pointer)
+	if private+t.at("vlan_dev_priv", "vlan_id", half) != at.TagProto+half {
+		t.fail("protocol and number of a VLAN device are not side by side")
+	}
 	if t.err == nil {
 		*out = at
 	}

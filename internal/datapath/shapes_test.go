@@ -215,8 +215,32 @@ func bridgeShapes(base bpfobj.Config, at bpfobj.Bridges, visit func(string, bpfo
 	}
 }
 
+// vlanShapes lists ports of bridges that filter by VLAN, whose hosts are routed and to which routes lead, with rules of every kind and connections. Frames between
+// ports are asked for none there.
+func vlanShapes(base bpfobj.Config, hook graph.Hook, conntrack bool, visit func(string, bpfobj.Config)) {
+	base.Bridges, base.Bridge, base.BridgeVlans, base.VlanIn = someBridges, bpfobj.BridgeHost, 1, flag(hook != graph.TC)
+	if hook == graph.TC {
+		base.Onto = bpfobj.OntoVLANs
+	}
+	all := base
+	for _, f := range shapeFeatures {
+		f.on(&all)
+	}
+	all.Marks = 1
+	port := all
+	port.Bridge, port.BridgeVlans = 0, 0
+	for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all, " with everything, no bridge's port": port} {
+		visit("no rules"+rest, c)
+		askRules(&c, everyValue, 0, 1, 2, 3, 4, 5)
+		visit("every rule"+rest, c)
+		if track(&c); conntrack {
+			visit("every rule, connections"+rest, c)
+		}
+	}
+}
+
 // someBridges is a layout of the kernel's bridges: to programs offsets are numbers.
-var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, DevFlags: 16, PortBridge: 24, BrTable: 32}
+var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, DevFlags: 16, PortBridge: 24, BrTable: 32, DevNode: 40, PortVlans: 48, BrVlans: 56, Filtering: 2, Counting: 4, Call4: 8, Call6: 16}
 
 // shownShapes lists ports of bridges where br_netfilter shows both families to rules of every kind, with and without connections, with chains of family bridge, and with
 // routed packets beside them.
@@ -303,6 +327,9 @@ func TestEveryShapeLoads(t *testing.T) {
 		run("router", hook, func(visit func(string, bpfobj.Config)) { shapes(base, hook, visit) })
 		run("gateway", hook, func(visit func(string, bpfobj.Config)) { gatewayShapes(base, missesConntrack(kernel) == nil, visit) })
 		run("bridge", hook, func(visit func(string, bpfobj.Config)) { bridgeShapes(base, o.bridges, visit) })
+		run("bridge by VLAN", hook, func(visit func(string, bpfobj.Config)) {
+			vlanShapes(base, hook, missesConntrack(kernel) == nil, visit)
+		})
 		run("bridge shown", hook, func(visit func(string, bpfobj.Config)) {
 			shownShapes(base, missesConntrack(kernel) == nil, visit)
 		})

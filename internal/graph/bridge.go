@@ -116,20 +116,64 @@ func (b *builder) wayTC(l *model.Link) []Why {
 	return why
 }
 
-// host describes a bridge as the logical interface that frames to its own address enter by, at any of its ports.
-func (b *builder) host(br, port *model.Link) Input {
-	in := b.input(br, nil)
-	why := join(b.bridgeReasons(br, join(b.bridgeHooks, b.bridgeUp)), filtersVLANs(br), memberReasons(port), b.master(br), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+// hosts describes a bridge as the logical interface that frames to its own address enter by, at any of its ports, and, where it filters by VLAN, the VLAN devices on it.
+func (b *builder) hosts(br, port *model.Link) []Input {
+	why := join(b.bridgeReasons(br, join(b.bridgeHooks, b.bridgeUp)), memberReasons(port), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	if !b.policy.Kernel.BridgeVLANs {
+		why = join(why, filtersVLANs(br))
+	}
 	if !br.Up {
 		why = append(why, because(reason.LinkDown, "%s", br.Name))
 	}
-	in.IP4.Why, in.IP6.Why = tidy(join(in.IP4.Why, why, b.calledHost(br, model.IP4))), tidy(join(in.IP6.Why, why, b.calledHost(br, model.IP6)))
-	return in
+	add := func(in *Input, what4, what6 []Why) {
+		in.IP4.Why, in.IP6.Why = tidy(join(in.IP4.Why, why, what4)), tidy(join(in.IP6.Why, why, what6))
+	}
+	in := b.input(br, nil)
+	add(&in, join(b.master(br), b.calledHost(br, model.IP4)), join(b.master(br), b.calledHost(br, model.IP6)))
+	all := []Input{in}
+	if !br.Bridge.VLANFiltering {
+		return all
+	}
+	for _, u := range b.uppers[br.Index] {
+		if u.Kind != kindVLAN || u.VLAN == nil || u.PeerNS {
+			continue
+		}
+		own := join(b.state(u), b.asked(u), b.master(u), b.stacked(u), b.ingressHooks(u), b.xdpOnly(u), vlanMaps(u), otherTag(u), b.taggedIngress(br))
+		in := b.input(u, []model.VLAN{*u.VLAN})
+		add(&in, join(own, b.calledVLAN(br, model.IP4)), join(own, b.calledVLAN(br, model.IP6)))
+		all = append(all, in)
+	}
+	return all
+}
+
+// vlanMaps gives the reason in priorities that a VLAN device translates.
+func vlanMaps(l *model.Link) []Why {
+	if !l.VLAN.Maps {
+		return nil
+	}
+	return []Why{because(reason.LinkAttribute, "%s: VLAN priority map", l.Name)}
+}
+
+// otherTag gives the reason in tags that the data path does not look for where a bridge hands packets on to its VLAN devices.
+func otherTag(l *model.Link) []Why {
+	if l.VLAN.Proto == ethP8021Q {
+		return nil
+	}
+	return []Why{because(reason.LinkAttribute, "%s: VLAN protocol %#x on a bridge", l.Name, l.VLAN.Proto)}
+}
+
+// calledVLAN gives the reason against what a bridge hands on to a VLAN device: br_netfilter has shown it to prerouting as the bridge's, or not at all, which another switch says.
+func (b *builder) calledVLAN(br *model.Link, family model.Family) []Why {
+	c := b.calledBy(br, family)
+	if c.By == "" {
+		return nil
+	}
+	return []Why{because(reason.BridgeNetfilter, "%s, and %s filters by VLAN", c.By, br.Name)}
 }
 
 // ontoBridge gives the reasons against a route that leads to a bridge, from tc: there the packet goes through Linux's own bridge, which finds the port.
 func (b *builder) ontoBridge(br *model.Link) []Why {
-	why := join(b.asked(br), b.master(br), filtersVLANs(br), b.passedEgress(br), b.egressTC(br, []*model.Link{br}))
+	why := join(b.asked(br), b.master(br), b.passedEgress(br), b.egressTC(br, []*model.Link{br}))
 	for _, w := range b.bridgeReasons(br, b.bridgeDown) {
 		if w.Reason != reason.BridgeUnreadable {
 			why = append(why, w)
@@ -150,6 +194,29 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 		}
 	}
 	return why
+}
+
+// ontoVLAN gives the reasons against a route that leads to a VLAN device on a bridge, from tc: it puts its tag beside the packet and hands it to the bridge.
+func (b *builder) ontoVLAN(l, br *model.Link) []Why {
+	why := join(b.asked(l), b.state(l), b.master(l), b.netdevHooks(l, "egress"), b.egressTC(l, []*model.Link{l}), b.ontoBridge(br))
+	if l.Up && !l.Running {
+		why = append(why, because(reason.LinkDown, "%s has no carrier", l.Name))
+	}
+	if vrf := b.vrf(l); vrf != nil {
+		why = join(why, b.state(vrf))
+	}
+	return why
+}
+
+// findOnto says of an interface, a bridge or a VLAN device on it, whether the bridge's port may be found and entered at once. Of a VLAN device on a bridge that does
+// not filter it is not looked for.
+func (b *builder) findOnto(e *Egress, l, br *model.Link) {
+	e.ByVLAN = br.Bridge.VLANFiltering
+	known := b.policy.Kernel.Bridge && (l == br && !e.ByVLAN || e.ByVLAN && b.policy.Kernel.BridgeVLANs)
+	e.Onto = len(e.TC) == 0 && known && b.routed(l) && len(b.pastBridge(br)) == 0
+	if l != br {
+		e.Onto = e.Onto && len(join(b.pastBridge(l), vlanMaps(l))) == 0
+	}
 }
 
 // pastBridge gives the reasons against going around a bridge's own transmit function: what is sent by it would be seen there.

@@ -47,6 +47,19 @@ func toBridge(name string) place {
 	return place{"what comes to the bridge by " + name, func(t *testing.T, g *Graph) []Why { return portOf(t, g, name).Inputs[0].IP4.Why }}
 }
 
+// toVLAN is IPv4 at one of its ports that the bridge hands on to a VLAN device.
+func toVLAN(name string) place {
+	return place{"what comes to br0.5 by " + name, func(t *testing.T, g *Graph) []Why {
+		for _, in := range portOf(t, g, name).Inputs {
+			if in.Name == "br0.5" {
+				return in.IP4.Why
+			}
+		}
+		t.Fatalf("%s has no input br0.5", name)
+		return nil
+	}}
+}
+
 func overXDP(name string) place {
 	return place{"bridge into " + name + " from XDP", func(t *testing.T, g *Graph) []Why { return egressOf(t, g, name).Bridge.XDP }}
 }
@@ -59,11 +72,37 @@ func bridgeOption(f func(b *model.Bridge)) change {
 	return on("br0", func(l *model.Link) { f(l.Bridge) })
 }
 
+var readVLANs = policy(func(p *Policy) { p.Kernel.BridgeVLANs = true })
+
+// onBridge is br0 with two ports, by VLAN, and VLAN 5 on it.
+func onBridge(n *model.Network, p *Policy) {
+	for _, c := range []change{bridged01, filtering, readVLANs, with(vlan(15, "br0.5", 9, 5)), on("br0.5", func(l *model.Link) { l.MAC = n.LinkByName("br0").MAC })} {
+		c(n, p)
+	}
+}
+
 var filtering = bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })
 
 var bridgeDecisions = []decision{
 	{"VLAN filtering", reason.BridgeVLAN, frames("eth0"), []change{bridged01, filtering}, []change{bridged01, filtering, policy(func(p *Policy) { p.Kernel.BridgeVLANs = true })}},
-	{"VLAN filtering, the bridge itself", reason.BridgeVLAN, toBridge("eth0"), []change{bridged01, filtering, policy(func(p *Policy) { p.Kernel.BridgeVLANs = true })}, []change{bridged01}},
+	{"VLAN filtering, the bridge itself", reason.BridgeVLAN, toBridge("eth0"), []change{bridged01, filtering}, []change{bridged01, filtering, readVLANs}},
+	{"a VLAN device on the bridge is down", reason.LinkDown, toVLAN("eth0"), []change{onBridge, on("br0.5", func(l *model.Link) { l.Up = false })}, []change{onBridge}},
+	{"a VLAN device on the bridge does not forward", reason.ForwardingOff, toVLAN("eth1"), []change{onBridge, on("br0.5", func(l *model.Link) { l.Conf4.Forwarding = false })},
+		[]change{onBridge, on("br0", func(l *model.Link) { l.Conf4.Forwarding = false })}},
+	{"a program on the bridge below a VLAN device", reason.ForeignTC, toVLAN("eth0"), []change{onBridge, program("br0", "tcx-ingress", false)}, []change{onBridge}},
+	{"a program on a VLAN device on the bridge", reason.ForeignTC, toVLAN("eth0"), []change{onBridge, program("br0.5", "tcx-ingress", false)}, []change{onBridge}},
+	{"priorities of a VLAN device on the bridge", reason.LinkAttribute, toVLAN("eth0"), []change{onBridge, on("br0.5", func(l *model.Link) { l.VLAN.Maps = true })}, []change{onBridge}},
+	{"a provider's tag on the bridge", reason.LinkAttribute, toVLAN("eth0"), []change{onBridge, on("br0.5", func(l *model.Link) { l.VLAN.Proto = 0x88a8 })}, []change{onBridge}},
+	{"br_netfilter and a VLAN device on the bridge", reason.BridgeNetfilter, toVLAN("eth0"), []change{onBridge, calls}, []change{onBridge}},
+	{"br_netfilter and the bridge itself, by VLAN", reason.BridgeNetfilter, toBridge("eth0"), nil, []change{onBridge, calls}},
+	{"a route to a bridge that filters by VLAN", reason.BridgeVLAN, outTC("br0"), nil, []change{bridged01, filtering}},
+	{"a route to a VLAN device on a bridge", reason.LinkKind, outTC("br0.5"), nil, []change{onBridge}},
+	{"the same, and the bridge does not filter", reason.LinkKind, outTC("br0.5"), nil, []change{onBridge, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = false })}},
+	{"a route to a VLAN device on a bridge, from XDP", reason.LinkKind, outXDP("br0.5"), []change{onBridge}, nil},
+	{"a route to a VLAN device on one on a bridge", reason.LinkKind, outTC("br0.5.6"), []change{onBridge, with(vlan(16, "br0.5.6", 15, 6))}, nil},
+	{"a route to a VLAN device on a bridge that is down", reason.LinkDown, outTC("br0.5"), []change{onBridge, on("br0", func(l *model.Link) { l.Up = false })}, []change{onBridge}},
+	{"a route to a VLAN device on a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0.5"),
+		[]change{onBridge, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{onBridge}},
 	{"an option of the bridge", reason.BridgeOption, frames("eth0"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.On = []string{"mst_enabled"} })}, []change{bridged01}},
 	{"nothing is learned", reason.BridgeOption, frames("eth1"), []change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 0 })},
 		[]change{bridged01, bridgeOption(func(b *model.Bridge) { b.Ageing = 1 })}},
@@ -247,7 +286,8 @@ func TestOnto(t *testing.T) {
 		{"a listener", []change{bridged01, addressed, func(n *model.Network, p *Policy) {
 			n.Sockets.Packet = append(n.Sockets.Packet, model.PacketSocket{Index: 9, Protocol: 3})
 		}}, false},
-		{"VLAN filtering", []change{bridged01, addressed, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = true })}, false},
+		{"VLAN filtering", []change{bridged01, addressed, filtering, readVLANs}, true},
+		{"VLAN filtering that cannot be read", []change{bridged01, addressed, filtering}, false},
 		{"a chain of the family", []change{bridged01, addressed, nf(nfChain(model.BridgeFamily, "output", 1))}, false},
 		{"chains of the family that others meet", []change{bridged01, addressed, nf(nfChain(model.BridgeFamily, "prerouting", 1)), nf(nfChain(model.BridgeFamily, "input", 1)), nf(nfChain(model.BridgeFamily, "forward", 1))}, true},
 		{"a chain of the family that is understood", []change{bridged01, addressed, chainOf(ruleset.Bridge, ruleset.Postrouting, ruleset.Accept, drop)}, false},
@@ -256,6 +296,25 @@ func TestOnto(t *testing.T) {
 	} {
 		if got := egressOf(t, Build(router(c.make...)), "br0").Onto; got != c.want {
 			t.Errorf("%s: entered at once: %v", c.what, got)
+		}
+	}
+	onVLAN := func(n *model.Network, p *Policy) {
+		n.Addrs = append(n.Addrs, model.Addr{Index: 15, Prefix: netip.MustParsePrefix("10.15.0.1/24")})
+	}
+	for _, c := range []struct {
+		what string
+		make []change
+		want bool
+	}{
+		{"a VLAN device on a bridge", []change{onBridge, onVLAN}, true},
+		{"no address", []change{onBridge, addressed}, false},
+		{"one that translates priorities", []change{onBridge, onVLAN, on("br0.5", func(l *model.Link) { l.VLAN.Maps = true })}, false},
+		{"a program behind it", []change{onBridge, onVLAN, on("br0.5", func(l *model.Link) { l.TCX = []model.Program{{ID: 7, Name: "out", Hook: "tcx-egress"}} })}, false},
+		{"a program behind the bridge", []change{onBridge, onVLAN, on("br0", func(l *model.Link) { l.TCX = []model.Program{{ID: 7, Name: "out", Hook: "tcx-egress"}} })}, false},
+		{"the bridge does not filter", []change{onBridge, onVLAN, bridgeOption(func(b *model.Bridge) { b.VLANFiltering = false })}, false},
+	} {
+		if got := egressOf(t, Build(router(c.make...)), "br0.5").Onto; got != c.want {
+			t.Errorf("VLAN, %s: entered at once: %v", c.what, got)
 		}
 	}
 }

@@ -123,7 +123,10 @@ func (b *builder) describeDevice(l *model.Link) *device {
 	d.egress, d.brief = e, brief{index: l.Index, vlan: l.Kind == kindVLAN, inputs: len(p.Inputs) > 0, fast: willing(p.Inputs), openTC: len(p.TC) == 0}
 	d.apart = !d.vlan && (l.Master == 0 || l.MasterKind != kindBond)
 	d.candidate = !d.vlan && len(p.XDP) == 0 && len(d.fast) > 0
-	if len(d.fast) > 0 && d.fast[0] == p.Inputs[0].Index {
+	switch {
+	case p.Bridge != nil && p.Bridge.VLANs: // which are met at tc, too
+		d.first = d.fast
+	case len(d.fast) > 0 && d.fast[0] == p.Inputs[0].Index:
 		d.first = d.fast[:1]
 	}
 	if p.Bridge != nil && len(p.Bridge.unseen()) == 0 {
@@ -192,6 +195,9 @@ func (b *builder) touched(before []*device) map[int]bool {
 	}
 	for index := range t.only {
 		t.full[index] = true
+		for _, u := range b.uppers[index] { // VLAN devices, which read the bridge's ports as a way out, and are read by nobody for that
+			t.full[u.Index] = true
+		}
 	}
 	return t.full
 }

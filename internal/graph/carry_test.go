@@ -84,9 +84,10 @@ func drawSteps(t *rapid.T) change {
 	case "features":
 		return link(func(_ *model.Network, l *model.Link) { l.XDPFeatures, l.XDP = nil, nil })
 	case "bridge":
+		filters := rapid.Bool().Draw(t, "filters")
 		return link(func(_ *model.Network, l *model.Link) {
 			if l.Bridge != nil {
-				l.Bridge = &model.Bridge{Ageing: 300 - l.Bridge.Ageing}
+				l.Bridge = &model.Bridge{Ageing: 300 - l.Bridge.Ageing, VLANFiltering: filters}
 			}
 		})
 	case "socket":
@@ -129,6 +130,9 @@ func TestCarriedGraphsAreThoseFromScratch(t *testing.T) {
 				changes, names = append(changes, with(l)), append(names, l.Name)
 			}
 			changes = append(changes, inBridge(names...))
+			if rapid.Bool().Draw(t, "by VLAN") {
+				changes = append(changes, filtering, readVLANs, with(vlan(15, "br0.5", 9, 5)))
+			}
 		}
 		net, pol := router(changes...)
 		pol.Memo = &Memo{}

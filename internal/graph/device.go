@@ -24,6 +24,7 @@ const (
 )
 
 const (
+	ethP8021Q      = 0x8100
 	arphrdEther    = 1
 	arphrdLoopback = 772
 )

@@ -36,7 +36,11 @@ func (b *builder) describeEgress(l *model.Link) (*Egress, ability) {
 	}
 	if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
 		e.TC = tidy(b.ontoBridge(l))
-		e.Onto = len(e.TC) == 0 && b.policy.Kernel.Bridge && b.routed(l) && len(b.pastBridge(l)) == 0
+		b.findOnto(e, l, l)
+	}
+	if l.Kind == kindVLAN && len(chain) == 2 && port.Kind == kindBridge && port.Bridge != nil && port.Type == arphrdEther {
+		e.TC = tidy(b.ontoVLAN(l, port))
+		b.findOnto(e, l, port)
 	}
 	return e, able
 }

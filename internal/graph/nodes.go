@@ -23,7 +23,7 @@ func (b *builder) fillNodes(p *Port, push int) {
 	if len(p.Hooks) == 0 && p.Via != 0 {
 		p.Inputs = []Input{}
 	}
-	if !p.Has(XDP) && len(p.Inputs) > 1 {
+	if !p.Has(XDP) && len(p.Inputs) > 1 && (p.Bridge == nil || !p.Bridge.VLANs) {
 		p.Inputs = p.Inputs[:1] // at tc a VLAN device is a port of its own
 	}
 	for j := range p.Inputs {

@@ -29,7 +29,7 @@ func (b *builder) describePort(l *model.Link) Port {
 		if br == nil {
 			p.Inputs = append(p.Inputs, b.input(l, nil))
 		} else {
-			p.Inputs = append(p.Inputs, b.host(br, l))
+			p.Inputs = append(p.Inputs, b.hosts(br, l)...)
 		}
 		if l.Kind != kindVLAN && br == nil {
 			p.Inputs = append(p.Inputs, b.tagged(l, nil, b.taggedIngress(l))...)

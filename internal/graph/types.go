@@ -103,7 +103,7 @@ type Port struct {
 	TC     []Why   `json:"tc,omitempty"`     // why not attached at TC
 	Via    int     `json:"via,omitempty"`    // the device whose XDP program meets this device's packets (a VLAN's port, a slave's bond), 0 when none
 	Bridge *Member `json:"bridge,omitempty"` // for a port of a bridge: what becomes of frames between its ports
-	Inputs []Input `json:"inputs"`           // logical interfaces whose packets arrive here, the untagged one first; at TC only that one
+	Inputs []Input `json:"inputs"`           // logical interfaces whose packets arrive here, the untagged one first; at TC only that one, but for ports of bridges that filter by VLAN
 }
 
 // Member is a port's part in a bridge, as the way in.
@@ -132,7 +132,7 @@ func (p Port) Has(hook Hook) bool {
 
 // Input is a logical layer-3 interface as packets reach it through a port.
 type Input struct {
-	VLANs []model.VLAN `json:"vlans,omitempty"` // tags from outer to inner, empty for the port itself
+	VLANs []model.VLAN `json:"vlans,omitempty"` // tags from outer to inner, empty for the port itself; of a bridge that filters by VLAN, the tag that it hands packets on with
 	Index int          `json:"ifindex"`         // ifindex of the logical interface: what routes, rules and rp_filter see
 	Name  string       `json:"name"`
 	VRF   int          `json:"vrf,omitempty"` // ifindex of the VRF master, 0 when none
@@ -201,7 +201,8 @@ type Egress struct {
 	TC     []Why        `json:"tc,omitempty"`      // why it cannot be entered from TC; empty: it can
 	Frags  bool         `json:"frags"`             // can send multi-buffer frames from XDP
 	Tunnel bool         `json:"tunnel,omitempty"`  // it leads into a tunnel
-	Onto   bool         `json:"onto,omitempty"`    // a bridge that routes lead to: from TC its port may be found and entered at once, past its own transmit function
+	Onto   bool         `json:"onto,omitempty"`    // a bridge that routes lead to, or a VLAN device on one: from TC its port may be found and entered at once, past its own transmit function
+	ByVLAN bool         `json:"by_vlan,omitempty"` // that bridge filters by VLAN
 	Bridge *Way         `json:"bridge,omitempty"`  // for a port of a bridge: as the way out of that
 }
 

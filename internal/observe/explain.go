@@ -41,12 +41,24 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	switch br := s.Network.Link(link.Master); {
 	case br == nil || link.Port == nil:
 		x.out.Rules = x.rules(link, nil)
-	case [6]byte(frame[:6]) == br.MAC:
-		x.out.Rules = x.rules(br, link)
+	case [6]byte(frame[:6]) == br.MAC && x.host(link, br) != nil:
+		x.out.Rules = x.rules(x.host(link, br), link)
 	default:
 		x.out.Rules = x.frameRules(link, br)
 	}
 	return x.out, nil
+}
+
+// host is the device of this host that a frame for the bridge's own address enters by at one of its ports: the bridge, or where that filters by VLAN what up() finds, nil for none.
+func (x *explainer) host(link, br *model.Link) *model.Link {
+	if p := port(x.state, link.Index); p != nil && p.Bridge != nil && p.Bridge.VLANs {
+		in := up(p, x.frame)
+		if in == nil {
+			return nil
+		}
+		return x.state.Network.Link(in.Index)
+	}
+	return br
 }
 
 // receiver is the device that a packet belongs to which a device receives: for members of bonds, but not for those that Linux does not listen to, the bond.
@@ -192,6 +204,9 @@ func (x *explainer) fromGraph(link *model.Link) {
 
 // input is the logical interface that the frame belongs to at a stop; nil when there is none.
 func (x *explainer) input(st stop) *graph.Input {
+	if m := st.port.Bridge; m != nil && m.VLANs {
+		return up(st.port, st.frame)
+	}
 	ids := packet.Tags(st.frame)
 	for i := range st.port.Inputs {
 		in := &st.port.Inputs[i]

@@ -246,7 +246,7 @@ var table = [Count]Info{
 	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
 	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
-	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters by VLAN (vlan_filtering): what is routed from and to it; all of its frames where this kernel's tables of VLANs cannot be read."},
+	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters by VLAN (vlan_filtering), and this kernel's tables of VLANs cannot be read: its frames, and what is routed from it."},
 	BridgeNetfilter:         {"bridge-netfilter", Config, "br_netfilter (net.bridge.bridge-nf-call-…, or nf_call_… of the bridge) shows bridged packets of this family to rules of IP, or to connection tracking, that the fast path does not ask for them: what only Linux evaluates, what means something else there; or one in PPPoE."},
 	BridgeUnreadable:        {"bridge-unreadable", Config, "The bridge's table of stations cannot be read by programs on this kernel; `shunt check` says why."},
 	ForeignXDP:              {"foreign-xdp", Config, "Another XDP program is attached; it is respected."},

@@ -29,12 +29,12 @@ func drawDevice(t *rapid.T, index int) (*model.Link, *graph.Port, *graph.Egress)
 	if rapid.Bool().Draw(t, "vlan") {
 		p.Inputs = append(p.Inputs, graph.Input{Index: 90 + index, VLANs: []model.VLAN{{Proto: 0x8100, ID: uint16(index)}}, IP4: path})
 	}
-	e := &graph.Egress{Index: index, Port: index, XDP: some("not by xdp"), TC: some("not by tc"), Frags: rapid.Bool().Draw(t, "frags"), Tunnel: rapid.Bool().Draw(t, "tunnel"), Onto: rapid.Bool().Draw(t, "onto")}
+	e := &graph.Egress{Index: index, Port: index, XDP: some("not by xdp"), TC: some("not by tc"), Frags: rapid.Bool().Draw(t, "frags"), Tunnel: rapid.Bool().Draw(t, "tunnel"), Onto: rapid.Bool().Draw(t, "onto"), ByVLAN: rapid.Bool().Draw(t, "by vlan")}
 	if rapid.Bool().Draw(t, "tagged") {
 		e.VLANs = []model.VLAN{{Proto: 0x8100, ID: 5}}
 	}
 	if rapid.Bool().Draw(t, "bridged") {
-		p.Bridge = &graph.Member{Index: rapid.IntRange(1, 9).Draw(t, "bridge"), Path: path}
+		p.Bridge = &graph.Member{Index: rapid.IntRange(1, 9).Draw(t, "bridge"), Path: path, VLANs: rapid.Bool().Draw(t, "filters")}
 		e.Bridge = &graph.Way{Index: p.Bridge.Index, XDP: some("no way by xdp"), TC: some("no way by tc"), Peer: rapid.Bool().Draw(t, "peer")}
 	}
 	return l, p, e

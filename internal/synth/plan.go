@@ -258,14 +258,18 @@ func (t *Tables) inputs(g *graph.Graph, before *Plan) {
 	defer func() { t.VLANs = carry(t.VLANs, before.Tables.VLANs) }()
 	t.VLANs = map[bpfobj.VLANKey]bpfobj.Input{}
 	for _, port := range g.Ports {
-		if !slices.Contains(port.Hooks, graph.XDP) {
+		up := byVLAN(port) // by a tag or none, at either hook
+		if len(port.Hooks) == 0 || !up && !slices.Contains(port.Hooks, graph.XDP) {
 			continue
 		}
 		for _, in := range port.Inputs {
-			if len(in.VLANs) == 0 {
+			key := bpfobj.VLANKey{Port: uint32(port.Index)}
+			switch {
+			case len(in.VLANs) > 0:
+				key.OuterProto, key.OuterId = be16(in.VLANs[0].Proto), in.VLANs[0].ID
+			case !up:
 				continue
 			}
-			key := bpfobj.VLANKey{Port: uint32(port.Index), OuterProto: be16(in.VLANs[0].Proto), OuterId: in.VLANs[0].ID}
 			if len(in.VLANs) > 1 {
 				key.InnerProto, key.InnerId = be16(in.VLANs[1].Proto), in.VLANs[1].ID
 			}
@@ -273,6 +277,9 @@ func (t *Tables) inputs(g *graph.Graph, before *Plan) {
 		}
 	}
 }
+
+// byVLAN says whether a port is one of a bridge that filters by VLAN.
+func byVLAN(port *graph.Port) bool { return port.Bridge != nil && port.Bridge.VLANs }
 
 // input freezes a logical interface.
 func input(in *graph.Input) bpfobj.Input {
@@ -318,7 +325,8 @@ type shared struct {
 	special        [2]uint8
 	vlanOut, frags uint8
 	priority       bool
-	onto           others // bridges whose ports are entered at once
+	onto           others // bridges whose ports are entered at once, and VLAN devices on such
+	ontoVLANs      bool   // some of these filter by VLAN
 	tunnels        others // that tc enters
 }
 
@@ -332,6 +340,7 @@ func (t *Tables) shared(net *model.Network, g *graph.Graph) shared {
 	for _, e := range g.Egress {
 		if e.Onto {
 			s.onto.add(e.Index)
+			s.ontoVLANs = s.ontoVLANs || e.ByVLAN
 		}
 		if e.Tunnel && len(e.TC) == 0 {
 			s.tunnels.add(e.Index)
@@ -382,6 +391,7 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 			words.add(in)
 			if c.Bridge != 0 && (in.IP4.Fast() || in.IP6.Fast()) {
 				c.Bridge = bpfobj.BridgeHost
+				c.VlanIn |= c.BridgeVlans & flag(hook == graph.XDP) // a tag may have to go, whatever the interface
 				words.words(0, bpfobj.WordBridgeInput)
 			}
 			c.Track4 = max(c.Track4, track(in.IP4.Nodes))
@@ -406,7 +416,10 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 			c.SetPriority = flag(s.priority)
 			c.Tunnel = flag(tunnel && s.tunnels.than(port.Index)) // what the port receives may come out of a tunnel and be routed into another
 			if s.leadsOnto(port) {
-				c.Onto = 1
+				c.Onto = bpfobj.OntoPlain
+				if s.ontoVLANs {
+					c.Onto = bpfobj.OntoVLANs
+				}
 				words.words(0, bpfobj.WordBridgeOutput, bpfobj.WordBridgePostrouting)
 			}
 		}

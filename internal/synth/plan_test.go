@@ -217,6 +217,28 @@ func TestBridgePort(t *testing.T) {
 	}
 }
 
+// What is for this host enters by the bridge or by a VLAN device on it, at either hook, and may have a tag that has to go.
+func TestBridgeHostByVLAN(t *testing.T) {
+	net, g := router()
+	fast := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeFIB}}}
+	p0 := g.Ports[0]
+	p0.Bridge = &graph.Member{Index: 9, Name: "br0", VLANs: true, Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}}
+	p0.Inputs = []graph.Input{{Index: 9, Name: "br0", IP4: fast}}
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		p0.Hooks = []graph.Hook{hook}
+		p0.Inputs = p0.Inputs[:1]
+		if c := only(t, Build(net, g)).Config; c.Bridge != bpfobj.BridgeHost || c.BridgeVlans != 1 || c.VlanIn != flag(hook == graph.XDP) {
+			t.Errorf("%s: bridge %d, by VLAN %d, tags %d", hook, c.Bridge, c.BridgeVlans, c.VlanIn)
+		}
+		p0.Inputs = append(p0.Inputs, graph.Input{Index: 15, Name: "br0.5", VLANs: []model.VLAN{{Proto: 0x8100, ID: 5}}, IP4: fast})
+		vlans := Build(net, g).Tables.VLANs
+		own, on := vlans[bpfobj.VLANKey{Port: 2}], vlans[bpfobj.VLANKey{Port: 2, OuterProto: be16(0x8100), OuterId: 5}]
+		if len(vlans) != 2 || own.Ifindex != 9 || on.Ifindex != 15 {
+			t.Errorf("%s: inputs are %v", hook, vlans)
+		}
+	}
+}
+
 // Programs look for the ports of bridges where routes may lead to one, but not those of the bridge that the packet came by, and not at XDP.
 func TestOnto(t *testing.T) {
 	_, g := router()
@@ -247,6 +269,14 @@ func TestOnto(t *testing.T) {
 	}
 	if prog.Config.Onto != 1 || words > len(prog.Config.Guard) {
 		t.Errorf("onto %d, %d words of %d", prog.Config.Onto, words, len(prog.Config.Guard))
+	}
+	g.Egress = append(g.Egress, &graph.Egress{Index: 15, Name: "br0.5", Port: 9, XDP: []graph.Why{{Reason: reason.LinkKind}}, Onto: true, ByVLAN: true})
+	if c := only(t, Build(net, g)).Config; c.Onto != bpfobj.OntoVLANs {
+		t.Errorf("onto %d where a bridge filters by VLAN", c.Onto)
+	}
+	g.Ports[0].Bridge.Index = 9
+	if c := only(t, Build(net, g)).Config; c.Onto != bpfobj.OntoVLANs {
+		t.Error("from one VLAN of a bridge to another it does not look for ports")
 	}
 	g.Ports[0].Hooks = []graph.Hook{graph.XDP}
 	if c := only(t, Build(net, g)).Config; c.Onto != 0 {

@@ -107,6 +107,9 @@ func (r *run) checkEgress(p Packet, egress string, out *output, before, now stat
 				switch {
 				case same(f):
 					left, size = portName(i), len(f)
+					if now.onBridge(egress, left) && f[12] == 0x81 { // the tag is beside what is counted
+						size -= 4
+					}
 				case inner != nil && same(inner) && now.tunnel(egress):
 					left, size = egress, len(inner)
 				}
@@ -116,7 +119,7 @@ func (r *run) checkEgress(p Packet, egress string, out *output, before, now stat
 	if left == "nowhere" && now.tunnel(egress) {
 		return // what the device makes of it is its own affair: its remote end may be unknown
 	}
-	if left != egress && now.bridge(left) != egress {
+	if left != egress && now.bridge(left) != egress && !now.onBridge(egress, left) {
 		r.differ("explain says that %s leaves by %s, it left by %s", p, egress, left)
 	}
 	if bytes := now.fastBytes() - before.fastBytes(); bytes != uint64(size) {
@@ -132,6 +135,12 @@ func (s status) bridge(port string) string {
 		}
 	}
 	return ""
+}
+
+// onBridge says whether a device is a VLAN of the bridge that a port belongs to, by its name.
+func (s status) onBridge(device, port string) bool {
+	br := s.bridge(port)
+	return br != "" && strings.HasPrefix(device, br+".")
 }
 
 // tunnel says whether a device encapsulates: what it sends leaves by another.
