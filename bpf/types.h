@@ -306,7 +306,7 @@ struct shunt_config {
 	__u64 ct_stream;
 	__u64 ct_checksum;		/* and a switch, in the first byte */
 	__u32 lines4;			/* struct shunt_dests4 per CPU, a power of two */
-	__u32 pad;
+	__u32 flowtable;		/* 1: connections may be in a flow table of the port's (node/flowtable.h; XDP) */
 	__u64 cache6_jiffies;		/* longest life of a remembered lookup */
 	__u64 rule_mask;		/* size of `.data.rules`, less one */
 	struct shunt_rule_shape rules[SHUNT_RULE_STAGES];

@@ -142,6 +142,26 @@ struct nf_conn {
 	struct nf_ct_ext *ext;
 	union nf_conntrack_proto proto;
 };
+/* Of the module nf_flow_table where that is one. */
+struct flow_offload_tuple {
+	__u16 xmit_type : 3;
+	__u16 encap_num : 2;
+	__u16 mtu;
+	void *dst_cache;
+	__u32 ifidx;
+};
+struct flow_offload_tuple_rhash {
+	struct flow_offload_tuple tuple;
+};
+struct dst_entry {
+	struct net_device *dev;
+	short obsolete;
+};
+struct rtable {
+	int rt_genid;
+	__u8 rt_gw_family;
+	__be32 rt_gw4;
+};
 struct netns_xfrm {
 	unsigned int policy_count[6];
 };
@@ -236,6 +256,11 @@ struct bpf_ct_opts___12 {
 };
 extern struct nf_conn *bpf_xdp_ct_lookup(struct xdp_md *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___12 *opts, __u32 len) __ksym __weak;
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___12 *opts, __u32 len) __ksym __weak;
+/* net/netfilter/nf_flow_table_bpf.c, Linux 6.11: find the entry of a packet in the flow table of its device, and extend its life. */
+struct bpf_flowtable_opts___shunt {
+	__s32 error;
+};
+extern struct flow_offload_tuple_rhash *bpf_xdp_flow_lookup(struct xdp_md *ctx, struct bpf_fib_lookup *by, struct bpf_flowtable_opts___shunt *opts, __u32 len) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 extern int bpf_ct_change_timeout(struct nf_conn *ct, __u32 ms) __ksym __weak;
 

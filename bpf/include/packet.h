@@ -18,6 +18,7 @@
 #define CT_HELD		2
 #define CT_MARKED	1	/* Linux checks its windows no more */
 #define CT_TRANSLATED	4	/* and translates its packets: node/nat.h */
+#define CT_OFFLOADED	8	/* and has it in a flow table: node/flowtable.h */
 
 struct packet {
 	ctx_t *ctx;
@@ -35,7 +36,7 @@ struct packet {
 	__be16 sport, dport;		/* only where policy rules need them, else 0 */
 	__u8 ct_state;			/* of the connection, where Linux tracks them: a bit of enum shunt_ct_state */
 	__u8 ct_dir;			/* 0 original, 1 reply */
-	__u8 ct;			/* CT_HELD, CT_MARKED, CT_TRANSLATED */
+	__u8 ct;			/* CT_* */
 	__u8 by_peer;			/* into the other end of a veth */
 	__u8 shown;			/* bridged, and to be shown to rules: enum shunt_shown, node/shown.h */
 	__u32 ct_status;		/* IPS_* */

@@ -24,10 +24,6 @@
 #define VLAN_UNTAGGED		(1 << 2)	/* BRIDGE_VLAN_INFO_UNTAGGED */
 #define VLAN_OF_BRIDGE		(1 << 0 | 1 << 5)	/* BRIDGE_VLAN_INFO_MASTER and _BRENTRY: the bridge itself is in it, and not its ports alone */
 
-/* How a frame came, and how it leaves: both or none of them is as it is. */
-#define TAGGED_IN		1
-#define TAGGED_OUT		2
-
 /* Does the bridge filter by VLAN, as far as the daemon knows? */
 always_inline int by_vlan(struct packet *p)
 {
@@ -184,13 +180,9 @@ __attribute__((noinline)) int vlan_up(ctx_t *ctx, __u32 id)
 	return how;
 }
 
-/* Finds the interface of this host that a frame of a port enters by, in place of node_vlan(). */
-always_inline int node_vlan_up(struct packet *p)
+/* Makes a frame that a bridge hands on, `how` as vlan_up() says it, one that node_vlan() can read. */
+always_inline int node_vlan_up(struct packet *p, int how)
 {
-	struct shunt_vlan_key key = { .port = cfg.port };
-	struct eth *eth;
-	int how = vlan_up(p->ctx, p->vlan_id);
-
 	if (how < 0)
 		return -how;
 	if (how && (cfg.called4 || cfg.called6))
@@ -204,27 +196,7 @@ always_inline int node_vlan_up(struct packet *p)
 		p->len = p->ctx->len;
 	}
 #endif
-	eth = p->data;
-	if ((void *)(eth + 1) > packet_end(p))
-		return SHUNT_R_TOO_SHORT;
-	p->proto = eth->proto;
-	p->l3 = sizeof(*eth);
-#ifdef HOOK_XDP
-	if (how & TAGGED_IN) {
-		struct vlan_tag *tag = (void *)(eth + 1);
-
-		if ((void *)(tag + 1) > packet_end(p))
-			return SHUNT_R_TOO_SHORT;
-		p->proto = tag->proto;
-		p->l3 += sizeof(*tag);
-	}
-#endif
-	if (how & TAGGED_OUT) {
-		key.outer_proto = bpf_htons(ETH_P_8021Q);
-		key.outer_id = p->vlan_id;
-	}
-	p->in = bpf_map_lookup_elem(&vlans, &key);
-	return p->in ? own_address(p, eth) : SHUNT_R_VLAN_UNKNOWN;
+	return NEXT;
 }
 
 /* What br_netfilter does with a frame that is tagged on its way is a switch of its own (bridge-nf-filter-vlan-tagged), so where it looks at any it is Linux's. */

@@ -16,6 +16,7 @@
 #include "guard.h"
 #include "checksum.h"
 #include "nat.h"
+#include "flowtable.h"
 
 /* enum ip_conntrack_status, include/uapi/linux/netfilter/nf_conntrack_common.h */
 #define IPS_SEEN_REPLY		(1 << 1)
@@ -26,7 +27,6 @@
 #define IPS_FIXED_TIMEOUT	(1 << 10)
 #define IPS_TEMPLATE		(1 << 11)
 #define IPS_HELPER		(1 << 13)
-#define IPS_OFFLOAD		(1 << 14)
 #define IPS_HW_OFFLOAD		(1 << 15)
 
 /* Seen from both sides and past the point where Linux would change anything but the timeout. */
@@ -174,18 +174,23 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	p->ct = CT_HELD;
 	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct))
 		return SHUNT_R_CONNTRACK_EXTENSION;
-	if ((status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
+	if (in_flowtable(status)) {	/* Linux does not wait until it is sure of one */
+		if ((status & (IPS_SEEN_REPLY | IPS_CONFIRMED | IPS_SPECIAL)) != (IPS_SEEN_REPLY | IPS_CONFIRMED | IPS_OFFLOAD))
+			return SHUNT_R_CONNTRACK_STATE;
+	} else if ((status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
 		return SHUNT_R_CONNTRACK_STATE;
 	marked = CT_MARKED;
 	if (p->l4_proto == PROTO_TCP) {
 		/* After what begins or ends a connection Linux sees the next packet too, since what it makes of one depends on the last. */
 		if (ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED || ct->proto.tcp.last_index != TCP_ACK_SET)
 			return SHUNT_R_CONNTRACK_STATE;
-		marked = unwatched(p, ct);
+		marked = in_flowtable(status) ? CT_MARKED : unwatched(p, ct);	/* when it leaves the flow table Linux takes its windows as it finds them */
 	}
-	if ((peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
+	if (!in_flowtable(status) && (peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
 	if (status & IPS_NAT) {
+		if (in_flowtable(status))	/* an entry says what becomes of a packet in its own words */
+			return SHUNT_R_CONNTRACK_NAT;
 		nat = node_nat(p, ct, status);
 		if (nat != NEXT)
 			return nat;
@@ -193,7 +198,7 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	}
 	forget(marked, p->l3_len);
 	forget(nat, p->l3_len);
-	p->ct = CT_HELD | (marked & CT_MARKED) | (nat & CT_TRANSLATED);
+	p->ct = CT_HELD | (marked & CT_MARKED) | (nat & CT_TRANSLATED) | (in_flowtable(status) ? CT_OFFLOADED : 0);
 	forget(p->l4_proto, p->l3_len);
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;
@@ -257,6 +262,8 @@ always_inline int commit_conn(struct packet *p, struct nf_conn *ct, int verdict)
 
 	if (verdict != NEXT && verdict != SHUNT_R_RULE_DROP)
 		return verdict;
+	if (offloaded(p))	/* its time is that of the flow table's entry */
+		return node_flowtable(p);
 	if (!(p->ct & CT_MARKED)) {
 		report(p);
 		return SHUNT_R_CONNTRACK_WINDOW;

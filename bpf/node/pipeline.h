@@ -91,12 +91,16 @@ always_inline int decide(struct packet *p, int verdict)
 always_inline int pipeline(struct packet *p)
 {
 	struct nf_conn *ct = NULL;
-	int r;
+	int r, up = NOT_UP;
 
 	if (bridged(p)) {
 		NODE(node_shown(p));
 	} else {
-		NODE(up_by_vlan(p) ? node_vlan_up(p) : node_vlan(p));
+		if (up_by_vlan(p)) {
+			up = vlan_up(p->ctx, p->vlan_id);
+			NODE(node_vlan_up(p, up));
+		}
+		NODE(node_vlan(p, up));
 		if (p->proto == bpf_htons(ETH_P_IP))
 			NODE(node_ip4(p));
 		else if (p->proto == bpf_htons(ETH_P_IPV6))

@@ -84,6 +84,7 @@ struct rule_walk {
 	__u32 verdict;			/* enum rule_verdict; 0 as long as there is none */
 	__u32 n;
 	__u32 count[RULE_COUNTS];	/* counters to move: slot, and above 24 bits what their bytes are */
+	__u32 past;			/* the packet meets no rules any more: its connection is in a flow table */
 	__u32 mangled;			/* the TOS was last written by nf_tables, behind the route: see dsfield.h */
 
 	/* The packet. */

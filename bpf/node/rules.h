@@ -119,6 +119,8 @@ __attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
 
 	if (!w)
 		return RULE_LONG;
+	if (frozen.flowtable && w->past)
+		return RULE_ACCEPT;
 	w->base = base;
 	w->sums = rule4(base + 4);
 	w->records = base + rule4(base + 8);
@@ -238,6 +240,8 @@ always_inline int rules_begin(struct packet *p)
 	w->n = 0;
 	/* What is written to every packet, or asked of it behind the rules. */
 	w->mangled = 0;
+	if (frozen.flowtable)
+		w->past = 0;
 	w->value[SHUNT_V_MARK] = ctx_mark(p->ctx);
 	w->value[SHUNT_V_DS] = p->tos;
 	w->value[SHUNT_V_CT_STATE] = SHUNT_CT_INVALID;
@@ -387,6 +391,8 @@ always_inline void rules_tracked(struct packet *p)
 
 	if (!rules_on() || !w)
 		return;
+	if (frozen.flowtable)
+		w->past = p->ct & CT_OFFLOADED;
 	w->value[SHUNT_V_CT_STATE] = p->ct_state;
 	w->value[SHUNT_V_CT_STATUS] = p->ct_status;
 	w->value[SHUNT_V_CT_MARK] = p->ct_mark;

@@ -31,11 +31,29 @@ always_inline int own_address(struct packet *p, struct eth *eth)
 	return NEXT;
 }
 
-always_inline int node_vlan(struct packet *p)
+/* How a frame of a bridge came, and how it leaves: both or none of them is as it is. */
+#define TAGGED_IN		1
+#define TAGGED_OUT		2
+
+#define TAG(proto, id) ((__u32)(proto) << 16 | (id))
+
+/* The interface that what comes by a port with these tags enters by, see TAG(). A function of its own, since its key needs no room in the frame of its caller. */
+static __attribute__((noinline)) const struct shunt_input *entered(__u32 port, __u32 outer, __u32 inner)
+{
+	struct shunt_vlan_key key = { .port = port, .outer_proto = outer >> 16, .outer_id = outer, .inner_proto = inner >> 16, .inner_id = inner };
+
+	return bpf_map_lookup_elem(&vlans, &key);
+}
+
+/* `up`: how a bridge hands on what is for this host, see vlan_up(); NOT_UP: nobody does, and the frame's own tags say by what it enters. */
+#define NOT_UP (-1)
+
+always_inline int node_vlan(struct packet *p, int up)
 {
 	struct eth *eth = p->data;
 	struct vlan_tag *tag = (void *)(eth + 1);
-	struct shunt_vlan_key key = { .port = cfg.port };
+	__u32 outer = 0, inner = 0;
+	int tagged;
 
 	if ((void *)(eth + 1) > packet_end(p))
 		return SHUNT_R_TOO_SHORT;
@@ -43,26 +61,31 @@ always_inline int node_vlan(struct packet *p)
 	p->l3 = sizeof(*eth);
 	p->in = &cfg.in;
 #ifdef HOOK_TC
-	if (p->ctx->vlan_present)
+	if (up == NOT_UP && p->ctx->vlan_present)
 		return SHUNT_R_VLAN_UNKNOWN;
+	tagged = up == NOT_UP;
+#else
+	tagged = up == NOT_UP || (up & TAGGED_IN);
 #endif
-	if (cfg.vlan_in && is_tag(p->proto)) {
+	if (tagged && (up != NOT_UP || (cfg.vlan_in && is_tag(p->proto)))) {
 		if ((void *)(tag + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;
-		key.outer_proto = p->proto;
-		key.outer_id = bpf_ntohs(tag->tci) & 0xfff;
+		outer = TAG(p->proto, bpf_ntohs(tag->tci) & 0xfff);
 		p->proto = tag->proto;
 		p->l3 += sizeof(*tag);
 		tag++;
-		if (is_tag(p->proto)) {
+		if (up == NOT_UP && is_tag(p->proto)) {
 			if ((void *)(tag + 1) > packet_end(p))
 				return SHUNT_R_TOO_SHORT;
-			key.inner_proto = p->proto;
-			key.inner_id = bpf_ntohs(tag->tci) & 0xfff;
+			inner = TAG(p->proto, bpf_ntohs(tag->tci) & 0xfff);
 			p->proto = tag->proto;
 			p->l3 += sizeof(*tag);
 		}
-		p->in = bpf_map_lookup_elem(&vlans, &key);
+	}
+	if (up != NOT_UP)
+		outer = (up & TAGGED_OUT) ? TAG(bpf_htons(ETH_P_8021Q), p->vlan_id) : 0;
+	if (up != NOT_UP || outer) {
+		p->in = entered(cfg.port, outer, inner);
 		if (!p->in)
 			return SHUNT_R_VLAN_UNKNOWN;
 	}

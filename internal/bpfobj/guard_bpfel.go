@@ -150,7 +150,7 @@ type GuardShuntConfig struct {
 	CtStream        uint64
 	CtChecksum      uint64
 	Lines4          uint32
-	Pad             uint32
+	Flowtable       uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
 	Rules           [12]struct {

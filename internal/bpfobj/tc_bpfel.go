@@ -79,6 +79,7 @@ type TCRuleWalk struct {
 	Verdict uint32
 	N       uint32
 	Count   [8]uint32
+	Past    uint32
 	Mangled uint32
 	In      uint32
 	Out     uint32
@@ -86,6 +87,7 @@ type TCRuleWalk struct {
 	PhysOut uint32
 	Have    uint32
 	Value   [32]uint32
+	_       [4]byte
 	Src     [2]uint64
 	Dst     [2]uint64
 	Hi      uint64
@@ -201,7 +203,7 @@ type TCShuntConfig struct {
 	CtStream        uint64
 	CtChecksum      uint64
 	Lines4          uint32
-	Pad             uint32
+	Flowtable       uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
 	Rules           [12]struct {

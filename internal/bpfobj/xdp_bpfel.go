@@ -88,6 +88,7 @@ type XDPRuleWalk struct {
 	Verdict uint32
 	N       uint32
 	Count   [8]uint32
+	Past    uint32
 	Mangled uint32
 	In      uint32
 	Out     uint32
@@ -95,6 +96,7 @@ type XDPRuleWalk struct {
 	PhysOut uint32
 	Have    uint32
 	Value   [32]uint32
+	_       [4]byte
 	Src     [2]uint64
 	Dst     [2]uint64
 	Hi      uint64
@@ -210,7 +212,7 @@ type XDPShuntConfig struct {
 	CtStream        uint64
 	CtChecksum      uint64
 	Lines4          uint32
-	Pad             uint32
+	Flowtable       uint32
 	Cache6Jiffies   uint64
 	RuleMask        uint64
 	Rules           [12]struct {

@@ -124,6 +124,12 @@ func (r *tracker) dial(network, src string, port int) (c net.Conn) {
 	if strings.Contains(src, ":") {
 		dst = serverAddr6
 	}
+	return r.dialTo(network, dst, src, port)
+}
+
+// dialTo opens one to another address.
+func (r *tracker) dialTo(network, dst, src string, port int) (c net.Conn) {
+	r.Helper()
 	err := r.client.Do(func() (err error) {
 		d := net.Dialer{Timeout: patience}
 		if from := net.JoinHostPort(src, strconv.Itoa(port)); network == "tcp" {
@@ -168,7 +174,8 @@ type entry struct {
 	rest    string // state, flags, without addresses
 }
 
-var entryLine = regexp.MustCompile(`^ipv[46] +\d+ (tcp|udp) +\d+ (\d+) (.*)$`)
+// Connections in a flow table are shown without a timeout.
+var entryLine = regexp.MustCompile(`^ipv[46] +\d+ (tcp|udp) +\d+ (?:(\d+) )?(.*)$`)
 
 // entries lists the connections with a client's port; there is one at most.
 func (r *tracker) entry(port int) (e entry, ok bool) {

@@ -229,7 +229,7 @@ func moduleLive(name string) bool {
 
 // newcomers says whether a module of connections is there that was not when this was asked last.
 func (o *objects) newcomers() (found bool) {
-	for _, name := range []string{conntrackModule, natModule} {
+	for _, name := range []string{conntrackModule, natModule, flowtableModule} {
 		if !o.met[name] && moduleLive(name) {
 			o.met[name], found = true, true
 		}
@@ -240,7 +240,7 @@ func (o *objects) newcomers() (found bool) {
 // meetConntrack looks anew at the lookup of connections, and their translation, where a module has come since the programs were tied to the kernel:
 // their types and the functions that find them are its own. A kernel that has them built in had them then.
 func (d *Datapath) meetConntrack() {
-	if d.features.lacksConntrack == nil && d.features.NAT || !d.objects.newcomers() {
+	if d.features.lacksConntrack == nil && d.features.NAT && d.features.Flowtable || !d.objects.newcomers() {
 		return
 	}
 	kernel, err := kernelTypes()

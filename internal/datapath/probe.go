@@ -33,6 +33,7 @@ type Features struct {
 	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
 	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded
 	NAT         bool  `json:"nat"`          // and know what is noted of their translation, with nf_nat loaded
+	Flowtable   bool  `json:"flowtable"`    // and find the entries of flow tables, with nf_flow_table loaded (6.11, XDP)
 	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
 	HZ          int   `json:"hz"`
 
@@ -167,7 +168,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, NAT: f.NAT, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, NAT: f.NAT, Flowtable: f.Flowtable, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {
@@ -265,6 +266,10 @@ func (f *Features) knowConntrack(kernel []*btf.Spec) {
 	f.tried.Conntrack, f.Conntrack, f.NoConntrack = false, false, untried
 	f.lacksConntrack = missesConntrack(kernel)
 	f.NAT = hasStruct(kernel, "nf_conn_nat")
+	f.Flowtable = slices.ContainsFunc(kernel, func(s *btf.Spec) bool {
+		entries, err := s.AnyTypesByName("flow_offload_tuple_rhash") // a module may have it twice, as long as they are the same
+		return err == nil && len(entries) > 0 && hasFunc(s, "bpf_xdp_flow_lookup")
+	})
 }
 
 // meetConntrack tries it.

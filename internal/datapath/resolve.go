@@ -130,7 +130,7 @@ func relocate(insns asm.Instructions, targets []*btf.Spec) error {
 }
 
 // moduleTypes are the modules whose types programs read, where a kernel has them as modules and they are loaded.
-var moduleTypes = []string{"veth", legacyModule, conntrackModule, natModule, bridgeModule}
+var moduleTypes = []string{"veth", legacyModule, conntrackModule, natModule, flowtableModule, bridgeModule}
 
 // legacyModule has the tables of legacy iptables. It is loaded with the first of them, long after shunt's start perhaps.
 const legacyModule = "x_tables"
@@ -140,6 +140,9 @@ const conntrackModule = "nf_conntrack"
 
 // natModule has what a connection's entry notes of its translation. It comes with the first chain that translates.
 const natModule = "nf_nat"
+
+// flowtableModule has flow tables, and the function that finds their entries. It comes with the first of them.
+const flowtableModule = "nf_flow_table"
 
 // bridgeModule has bridges, and the types of their tables.
 const bridgeModule = "bridge"

@@ -54,13 +54,14 @@ type facts struct {
 	address4 map[int]bool // devices with an IPv4 address
 	reached  map[int]bool // devices with an address that is not of their link alone
 
-	wide         []Why // reasons that hold for every packet: what could not be read
-	bridgeHooks  []Why // chains that bridged frames could meet
-	bridgeUnread []Why // those of them that the data path cannot ask
-	bridgeUp     []Why // chains that frames from a bridge to this host could meet beside those
-	bridgeDown   []Why // those that frames from this host to a bridge could meet
-	bridgePlain  []Why // those of the last that find in what tc sends all that they ask for
-	wide4, wide6 []Why // reasons that hold on every interface, by family
+	wide         []Why             // reasons that hold for every packet: what could not be read
+	bridgeHooks  []Why             // chains that bridged frames could meet
+	bridgeUnread []Why             // those of them that the data path cannot ask
+	bridgeUp     []Why             // chains that frames from a bridge to this host could meet beside those
+	flowtables   map[string]string // devices whose flow table the data path asks, with its name
+	bridgeDown   []Why             // those that frames from this host to a bridge could meet
+	bridgePlain  []Why             // those of the last that find in what tc sends all that they ask for
+	wide4, wide6 []Why             // reasons that hold on every interface, by family
 	tracking     map[model.Family]tracking
 	rules4       ruleFacts
 	rules6       ruleFacts
@@ -73,7 +74,7 @@ type facts struct {
 func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	b := &builder{
 		net: net, policy: policy, graph: g, uppers: map[int][]*model.Link{},
-		facts: facts{taps: map[int][]tap{}, hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, egress: map[string]bool{}, afxdp: map[int]bool{}, address4: map[int]bool{}, reached: map[int]bool{}},
+		facts: facts{taps: map[int][]tap{}, hooks: map[string][]model.NFHook{}, ingress: map[string]bool{}, egress: map[string]bool{}, flowtables: map[string]string{}, afxdp: map[int]bool{}, address4: map[int]bool{}, reached: map[int]bool{}},
 	}
 	b.validMark = net.Sysctl.All4.SrcValidMark
 	for _, l := range net.Links {

@@ -226,7 +226,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 		}
 		return f, append(why, f.Slow...)
 	}
-	if f.closed {
+	if f.closed && !(family == model.IP4 && len(b.flowtables) > 0) { // connections in a flow table meet no rules, such as the one that put them there
 		why = append(why, f.Slow...)
 	}
 	// The route is looked up without a mark at XDP, and the way back nowhere with one.

@@ -144,9 +144,9 @@ func bypassable(q model.Qdisc) bool {
 	return false
 }
 
-// taggedIngress gives the reason in chains at a device's ingress for packets of the VLANs on top: they meet those chains too, without their tags.
+// taggedIngress gives the reason in chains and flow tables at a device's ingress for packets of the VLANs on top: they meet those chains too, without their tags.
 func (b *builder) taggedIngress(l *model.Link) []Why {
-	if !b.ingress[l.Name] {
+	if !b.ingress[l.Name] && b.flowtables[l.Name] == "" {
 		return nil
 	}
 	return []Why{because(reason.NetfilterNetdev, "%s ingress: met by packets with tags too", l.Name)}

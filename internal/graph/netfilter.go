@@ -74,6 +74,10 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 				b.egress[h.Device] = true
 				continue
 			}
+			if b.entersFlowtable(h) {
+				b.flowtables[h.Device] = h.Chain
+				continue
+			}
 			b.hooks[h.Device] = append(b.hooks[h.Device], h)
 		case model.ARP, model.BridgeFamily:
 			// Routed packets do not pass these: ARP goes to Linux, and frames of bridges have reasons of their own.

@@ -53,6 +53,7 @@ type Kernel struct {
 	Conntrack    bool   // programs can look connections up
 	NoConntrack  string // why they cannot
 	NAT          bool   // and know what is noted of their translation
+	Flowtable    bool   // and find them in flow tables
 	Sets         bool   // programs can ask the kernel's ipsets
 	Bridge       bool   // programs can read the tables of bridges
 	NoBridge     string // why they cannot

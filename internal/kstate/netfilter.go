@@ -123,7 +123,7 @@ func onEachDevice(h model.NFHook, links []*model.Link) (out []model.NFHook) {
 	return out
 }
 
-// unexplained are the registered hooks that are not the entry of a chain or legacy table in known. Each of those explains one
+// unexplained are the registered hooks that are not the entry of a chain, flow table or legacy table in known. Each of those explains one
 // hook on a device or in a family.
 func unexplained(registered []rawHook, known []model.NFHook) (out []model.NFHook) {
 	used := make([]bool, len(known))
@@ -137,7 +137,7 @@ func unexplained(registered []rawHook, known []model.NFHook) (out []model.NFHook
 		return k.Priority == h.Priority
 	}
 	for _, h := range registered {
-		if h.Kind == model.NFTables || h.Kind == model.Legacy {
+		if h.Kind == model.NFTables || h.Kind == model.Legacy || h.Kind == model.Flowtable {
 			explained := false
 			for i := range known {
 				if explained = !used[i] && explains(known[i], h); explained {
