@@ -378,6 +378,7 @@ func TestWake(t *testing.T) {
 
 // TestForeignNamespace: what happens elsewhere is no event here.
 func TestForeignNamespace(t *testing.T) {
+	t.Setenv(xtablesLockEnv, filepath.Join(t.TempDir(), "lock")) // other tests' iptables take the machine's
 	ns := namespace(t)
 	ns.run(t, router)
 	r := open(t, Options{})
