@@ -20,7 +20,7 @@
 /* Logical egress interfaces that may be entered; with SHUNT_BRIDGED, ports of bridges. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, __u32);

@@ -62,7 +62,7 @@ __attribute__((noinline)) __u64 vlan_onto(__u64 net, __u32 index)
 			return 0;
 		id = tag >> 16;
 		dev = BRIDGE8(dev, tag_device);
-		if (!id)
+		if (!id || BRIDGE8(dev, dev_net) != net)
 			return 0;
 	}
 	if (!(BRIDGE4(dev, dev_priv_flags) & IFF_EBRIDGE))

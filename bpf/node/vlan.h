@@ -37,7 +37,7 @@ always_inline int own_address(struct packet *p, struct eth *eth)
 
 #define TAG(proto, id) ((__u32)(proto) << 16 | (id))
 
-/* The interface that what comes by a port with these tags enters by, see TAG(). A function of its own, since its key needs no room in the frame of its caller. */
+/* The interface that what comes by a port, or, with SHUNT_BRIDGED, is handed up by its bridge, with these tags enters by, see TAG(). A function of its own, since its key needs no room in the frame of its caller. */
 static __attribute__((noinline)) const struct shunt_input *entered(__u32 port, __u32 outer, __u32 inner)
 {
 	struct shunt_vlan_key key = { .port = port, .outer_proto = outer >> 16, .outer_id = outer, .inner_proto = inner >> 16, .inner_id = inner };
@@ -85,7 +85,7 @@ always_inline int node_vlan(struct packet *p, int up)
 	if (up != NOT_UP)
 		outer = (up & TAGGED_OUT) ? TAG(bpf_htons(ETH_P_8021Q), p->vlan_id) : 0;
 	if (up != NOT_UP || outer) {
-		p->in = entered(cfg.port, outer, inner);
+		p->in = entered(up == NOT_UP ? cfg.port : cfg.port | SHUNT_BRIDGED, outer, inner);
 		if (!p->in)
 			return SHUNT_R_VLAN_UNKNOWN;
 	}

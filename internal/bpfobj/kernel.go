@@ -19,7 +19,7 @@ var kernel struct {
 	modules string // whose types were there when it was made
 }
 
-// cached gives what is kept. Modules come and go, and an identifier of one that came back is another's: with others loaded, everything is read anew.
+// cached gives what is kept. Modules come and go: with others loaded, everything is read anew.
 func cached() *btf.Cache {
 	kernel.mu.Lock()
 	defer kernel.mu.Unlock()

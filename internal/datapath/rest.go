@@ -37,8 +37,10 @@ func restSoon() {
 
 func giveBack() {
 	rest.mu.Lock()
-	rest.types()
-	rest.types = nil
+	if rest.types != nil { // a fold that met the timer's end set it again
+		rest.types()
+		rest.types = nil
+	}
 	rest.mu.Unlock()
 	runtime.GC() // what pools hold goes with the second collection that finds it unused
 	debug.FreeOSMemory()

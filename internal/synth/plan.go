@@ -249,7 +249,12 @@ func be16(v uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
-// inputs fills the table from tags to logical interfaces.
+// maxHandedUp bounds the entries of interfaces on bridges, a VLAN device on a bridge being one for each of its ports: the map `vlans` has room for them and some thousand
+// tagged interfaces. What is left out is Linux's, by `vlan-unknown`.
+const maxHandedUp = 60_000
+
+// inputs fills the table from tags to logical interfaces. Those of a bridge that filters by VLAN have keys of their own (SHUNT_BRIDGED), since by the same tag a port that is
+// none of a bridge is entered otherwise, and its program may still run.
 func (t *Tables) inputs(g *graph.Graph, before *Plan) {
 	t.VLANs = before.Tables.VLANs
 	if t.VLANs != nil && slices.Equal(g.Ports, before.graph.Ports) {
@@ -264,7 +269,12 @@ func (t *Tables) inputs(g *graph.Graph, before *Plan) {
 		}
 		for _, in := range port.Inputs {
 			key := bpfobj.VLANKey{Port: uint32(port.Index)}
+			if up {
+				key.Port |= bpfobj.Bridged
+			}
 			switch {
+			case up && len(t.VLANs) >= maxHandedUp:
+				continue
 			case len(in.VLANs) > 0:
 				key.OuterProto, key.OuterId = be16(in.VLANs[0].Proto), in.VLANs[0].ID
 			case !up:

@@ -232,7 +232,7 @@ func TestBridgeHostByVLAN(t *testing.T) {
 		}
 		p0.Inputs = append(p0.Inputs, graph.Input{Index: 15, Name: "br0.5", VLANs: []model.VLAN{{Proto: 0x8100, ID: 5}}, IP4: fast})
 		vlans := Build(net, g).Tables.VLANs
-		own, on := vlans[bpfobj.VLANKey{Port: 2}], vlans[bpfobj.VLANKey{Port: 2, OuterProto: be16(0x8100), OuterId: 5}]
+		own, on := vlans[bpfobj.VLANKey{Port: 2 | bpfobj.Bridged}], vlans[bpfobj.VLANKey{Port: 2 | bpfobj.Bridged, OuterProto: be16(0x8100), OuterId: 5}]
 		if len(vlans) != 2 || own.Ifindex != 9 || on.Ifindex != 15 {
 			t.Errorf("%s: inputs are %v", hook, vlans)
 		}
