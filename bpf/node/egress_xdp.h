@@ -13,6 +13,7 @@
 #include "vlan.h"
 #include "neighbour.h"
 #include "nat.h"
+#include "flowtable.h"
 
 /* Key: logical egress ifindex, or with SHUNT_BRIDGED that of a bridge's port; value: the device that carries it. Entries vanish with their device. */
 struct {
@@ -92,7 +93,7 @@ always_inline int commit_xdp(struct packet *p)
 
 	if (cfg.neigh_use)
 		note_neighbour(p);
-	if (trim(p) != NEXT)
+	if (!offloaded(p) && trim(p) != NEXT)	/* what Linux takes out at ingress keeps its padding */
 		return SHUNT_R_TRIM_FAILED;
 	if (cfg.vlan_in || cfg.vlan_out) {
 		int room = (int)(sizeof(struct eth) + sizeof(struct vlan_tag) * (p->tags.n & 3)) - (int)p->l3;

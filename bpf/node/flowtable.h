@@ -6,7 +6,7 @@
  * whose entry is marked as offloaded and lives as long as that of the flow table.
  * Mechanism: where such a connection's packets go is found out as for any other (those that are translated are Linux's); rules are not asked, as they are not in Linux.
  * The entry, looked up in the kernel's own table (bpf_xdp_flow_lookup(), which also extends its life as Linux would), then has to say the same:
- * sent by way of a neighbour, that next hop, that device, no longer than its MTU, by a route that Linux has not forgotten.
+ * sent by way of a neighbour, that next hop, that device, with its padding, which stays, no longer than its MTU, by a route that Linux has not forgotten.
  * Invariant: entries are only read. Where an entry and the route differ, Linux has the packet, ends the entry if it is out of date, and with it the mark.
  */
 #ifndef SHUNT_NODE_FLOWTABLE_H
@@ -95,7 +95,7 @@ always_inline int node_flowtable(struct packet *p)
 {
 	if (p->is6 || p->next_family != AF_INET || !flow_entry(p->ctx, p->fib, p->l3))
 		return SHUNT_R_CONNTRACK_STATE;
-	return p->fib->ifindex == p->out && p->fib->ipv4_dst == p->next4 && p->l3_len <= p->fib->tot_len ? NEXT : SHUNT_R_CONNTRACK_STATE;
+	return p->fib->ifindex == p->out && p->fib->ipv4_dst == p->next4 && p->len - p->l3 <= p->fib->tot_len ? NEXT : SHUNT_R_CONNTRACK_STATE;
 }
 
 #undef FIELD
