@@ -18,9 +18,9 @@
  * Full: an insert looks for a way to a free place over SHUNT_CUCKOO_KICKS entries before it moves any; without one it returns -1 and
  * has changed nothing that can be seen.
  *
- * Cost: a lookup 12 to 19 ns, the more the fuller (docs/bench-lib.md): two lines of fingerprints and an entry. Each entry is key and value,
- * and 2 bytes. The verifier walks 2,800 instructions for a lookup and 65,000 to 250,000 of its million for an insert, the more it knows of
- * the hash or may take for different: use that from one place of a program. Any kernel.
+ * Cost: docs/bench-lib.md: a lookup costs about the same at every load: two lines of fingerprints and an entry.
+ * Each entry is key and value, and 2 bytes. The verifier walks some hundred instructions for a lookup and up to 40,000 of its million for
+ * an insert, with loops of SHUNT_CUCKOO_KICKS turns: use that from one place of a program. Any kernel.
  */
 #ifndef SHUNT_LIB_CUCKOO_H
 #define SHUNT_LIB_CUCKOO_H
