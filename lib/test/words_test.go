@@ -40,6 +40,24 @@ func lanesEqual(words []uint64, width int, v uint64) (mask uint64) {
 	return mask
 }
 
+// below takes the top bit of all lanes of 16.
+func below(words []uint64) []uint64 {
+	for i := range words {
+		words[i] &= 0x7fff7fff7fff7fff
+	}
+	return words
+}
+
+// spread puts lane l of word w to bit 16 l + 4 w + 3.
+func spread(mask uint64) (hits uint64) {
+	for w := range 4 {
+		for l := range 4 {
+			hits |= mask >> (4*w + l) & 1 << (16*l + 4*w + 3)
+		}
+	}
+	return hits
+}
+
 // wordTwin says what bpf/words.bpf.c has to answer.
 func wordTwin(s step) uint64 {
 	w := []uint64{s.A, s.B, s.A ^ s.B, ^s.A}
@@ -90,6 +108,16 @@ func wordTwin(s step) uint64 {
 		return lanesEqual(w, 8, uint64(s.Arg))
 	case 17:
 		return lanesEqual(w, 16, uint64(s.Arg))
+	case 18:
+		return lanesEqual(below(w), 16, uint64(s.Arg&0x7fff))
+	case 19:
+		return spread(lanesEqual(below(w), 16, uint64(s.Arg&0x7fff)))
+	case 20:
+		hits := spread(lanesEqual(below(w), 16, uint64(s.Arg&0x7fff)))
+		if hits == 0 {
+			return 16
+		}
+		return uint64(bits.TrailingZeros64(hits) / 4)
 	}
 	return ^uint64(0)
 }
@@ -120,7 +148,7 @@ func word(r *rand.Rand) uint64 {
 func TestWords(t *testing.T) {
 	m := load(t, "words", nil)
 	m.compare("words", func(r *rand.Rand) (step, uint64, bool) {
-		s := step{Op: uint32(r.IntN(18)), A: word(r), B: word(r), Arg: uint32(word(r))}
+		s := step{Op: uint32(r.IntN(21)), A: word(r), B: word(r), Arg: uint32(word(r))}
 		if s.Op >= 16 && r.IntN(2) == 0 { // a fingerprint that is there
 			s.Arg = uint32(s.A >> (16 * r.IntN(4)))
 		}

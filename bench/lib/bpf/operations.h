@@ -65,6 +65,8 @@ OPERATION(draw_best, r = best_gap_draw(&m->best))
 OPERATION(match_common, r = common_match16(m->bucket[SHUNT_MASK(x, 255)].one, x >> 56))
 OPERATION(match_best, r = best_match16((const __u64 *)&m->bucket[SHUNT_MASK(x, 255)], x >> 56))
 OPERATION(match_shunt, r = shunt_match16x16(m->bucket[SHUNT_MASK(x, 255)].word, x >> 56))
+/* Of 15 bits, which those of the buckets are. */
+OPERATION(match15_shunt, r = shunt_match15x16(m->bucket[SHUNT_MASK(x, 255)].word, x >> 56))
 
 /* Hidden before it is compared: the compiler knows that the last steps of a good hash cannot make a 0, and would leave them out. */
 #define NOT_0(hash) ({ __u64 __h = (hash); SHUNT_HIDE(__h); __h != 0; })

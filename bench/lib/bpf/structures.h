@@ -106,11 +106,14 @@ SHUNT_FN __u64 *common_table_lookup(struct bench_table *t, const struct bench_ke
 	__u32 bucket = hash;
 
 	for (int side = 0; side < 2; side++) {
-		struct bench_table_bucket *b = bench_table_bucket_at(t, bucket);
+		union shunt_cuckoo_tags *tags = bench_table_tags(t, bucket);
 
-		for (int i = 0; i < SHUNT_CUCKOO_SLOTS; i++)
-			if (b->tag.one[i] == tag && !__builtin_memcmp(&b->entry[i].key, key, sizeof(*key)))
-				return &b->entry[i].value;
+		for (int i = 0; i < SHUNT_CUCKOO_SLOTS; i++) {
+			struct bench_table_entry *e = bench_table_entry_at(t, bucket << 3 | i);
+
+			if (tags->one[shunt_cuckoo_lane(i)] == tag && !__builtin_memcmp(&e->key, key, sizeof(*key)))
+				return &e->value;
+		}
 		bucket = shunt_cuckoo_other(bucket, tag);
 	}
 	return 0;

@@ -59,7 +59,7 @@ static const struct operation all[] = {
 	ENTRY(empty), ENTRY(ctz_common), ENTRY(ctz_builtin), ENTRY(ctz_shunt), ENTRY(chain_ctz_builtin), ENTRY(chain_ctz_shunt),
 	ENTRY(clz_common), ENTRY(clz_builtin), ENTRY(clz_shunt), ENTRY(popcount_common), ENTRY(popcount_builtin), ENTRY(popcount_shunt),
 	ENTRY(rotate_common), ENTRY(rotate_shunt), ENTRY(random_shunt), ENTRY(sample_shunt), ENTRY(draw_shunt), ENTRY(match_common),
-	ENTRY(match_shunt), ENTRY(match_native), ENTRY(hash_common), ENTRY(hash_shunt), ENTRY(hash_crc32), ENTRY(hash8_common),
+	ENTRY(match_shunt), ENTRY(match15_shunt), ENTRY(match_native), ENTRY(hash_common), ENTRY(hash_shunt), ENTRY(hash_crc32), ENTRY(hash8_common),
 	ENTRY(hash8_shunt), ENTRY(crc32c_common), ENTRY(crc32c_shunt), ENTRY(crc32c_native), ENTRY(cms4_common), ENTRY(cms4_shunt),
 	ENTRY(cms8_common), ENTRY(cms8_shunt),
 };

@@ -4,7 +4,7 @@
 //
 // Problem: a hash map of the kernel costs a call and a chain of cache misses per lookup, two lookups per frame.
 //
-// Mechanism: bpf/cuckooswitch.bpf.c looks stations up in two buckets of 16 places by their fingerprints (<shunt/cuckoo.h>), learns under a
+// Mechanism: bpf/cuckooswitch.bpf.c looks stations up in two buckets of 8 places by their fingerprints (<shunt/cuckoo.h>), learns under a
 // lock, and redirects through a map of devices; unknown and group addresses go to every other port.
 //
 // Invariant: no frame goes back to the port it came from. Nothing ages: restart it to forget. Nothing is pinned; a crash leaves nothing.

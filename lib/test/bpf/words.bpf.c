@@ -7,7 +7,7 @@
 
 static __always_inline __u64 word_step(struct step *s)
 {
-	__u64 w[4] = { s->a, s->b, s->a ^ s->b, ~s->a };
+	__u64 w[4] = { s->a, s->b, s->a ^ s->b, ~s->a }, hits;
 
 	switch (s->op) {
 	case 0: return shunt_popcount64(s->a);
@@ -28,6 +28,15 @@ static __always_inline __u64 word_step(struct step *s)
 	case 15: return shunt_hash_nth(s->a, s->arg);
 	case 16: return shunt_match8x16(w, s->arg);
 	case 17: return shunt_match16x16(w, s->arg);
+	}
+	/* Of 15 bits. */
+	for (int i = 0; i < 4; i++)
+		w[i] &= 0x7fff7fff7fff7fffULL;
+	hits = shunt_hits15x16(w, s->arg & 0x7fff);
+	switch (s->op) {
+	case 18: return shunt_match15x16(w, s->arg & 0x7fff);
+	case 19: return hits;
+	case 20: return hits ? shunt_hit15(hits) : 16;
 	}
 	return ~0ULL;
 }
