@@ -58,11 +58,15 @@ func (r *run) compareCounters(step int) error {
 		}
 	}
 	var all [2]ruleCounters
+	keep := [2]kept{{}, {}}
 	if err := both(func(i int) (err error) {
-		all[i], err = r.twin(i).ruleCounters(dialects)
+		all[i], err = r.twin(i).ruleCounters(dialects, keep[i])
 		return err
 	}); err != nil {
 		return err
+	}
+	for _, d := range compareKept(keep[0], keep[1]) {
+		r.differ("step %d, %s", step, d)
 	}
 	for key, c := range said {
 		was, ok := all[1][key]
@@ -209,13 +213,13 @@ func (r *run) toldItself() (map[drift]bool, error) {
 	return out, nil
 }
 
-// ruleCounters asks the tools.
-func (t *twin) ruleCounters(dialects map[string]bool) (ruleCounters, error) {
+// ruleCounters asks the tools. What else filters remember is put into keep.
+func (t *twin) ruleCounters(dialects map[string]bool, keep kept) (ruleCounters, error) {
 	out := ruleCounters{}
 	if dialects["nft"] {
 		text, err := t.dut.Output("nft -j list ruleset")
 		if err == nil {
-			err = out.addNFT([]byte(text))
+			err = out.addNFT([]byte(text), keep)
 		}
 		if err != nil {
 			return nil, err
@@ -236,9 +240,9 @@ func (t *twin) ruleCounters(dialects map[string]bool) (ruleCounters, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.addIPSets(text)
+		out.addIPSets(text, keep)
 	}
-	return out, nil
+	return out, t.addRecent(keep)
 }
 
 // addSaved reads what iptables-save -c prints.
@@ -276,14 +280,24 @@ type nftObject struct {
 	Handle                           uint64
 	Comment                          string
 	Packets, Bytes                   uint64
-	Expr                             []map[string]json.RawMessage
+	Expr                             []nftExpr
 	Elem                             []json.RawMessage
+}
+
+// nftExpr is one expression of a rule by its name; one that this nft cannot say in JSON, which it prints as a string, has none.
+type nftExpr map[string]json.RawMessage
+
+func (e *nftExpr) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '"' {
+		return nil
+	}
+	return json.Unmarshal(text, (*map[string]json.RawMessage)(e))
 }
 
 type nftCounter struct{ Packets, Bytes uint64 }
 
 // addNFT reads what `nft -j list ruleset` prints.
-func (rc ruleCounters) addNFT(text []byte) error {
+func (rc ruleCounters) addNFT(text []byte, keep kept) error {
 	var list struct {
 		NFTables []map[string]json.RawMessage `json:"nftables"`
 	}
@@ -312,8 +326,16 @@ func (rc ruleCounters) addNFT(text []byte) error {
 				rc[at+"counter "+o.Name] = count{packets: o.Packets, bytes: o.Bytes}
 			case "set", "map":
 				rc.addElements(at+kind+" "+o.Name, o.Elem)
+				keep.addSet(at+kind+" "+o.Name, o.Elem)
+			case "quota":
+				keep.addQuota(at+o.Name, raw)
 			case "rule":
 				number[at+o.Chain]++
+				for _, e := range o.Expr {
+					if quota, ok := e["quota"]; ok {
+						keep.addQuota(fmt.Sprintf("%s%s #%d", at, o.Chain, number[at+o.Chain]), quota)
+					}
+				}
 				if c, ok := o.firstCounter(); ok && !skip[at+o.Chain] {
 					rc[fmt.Sprintf("%s%s #%d", at, o.Chain, number[at+o.Chain])] = c
 				}
@@ -324,6 +346,9 @@ func (rc ruleCounters) addNFT(text []byte) error {
 		c.own = c.own || slices.ContainsFunc(own, func(table string) bool { return strings.HasPrefix(key, table) })
 		rc[key] = c
 	}
+	maps.DeleteFunc(keep, func(key string, _ int) bool { // the router's own messages use it too, some of them limited by the clock
+		return strings.Contains(key, quotaOf) && slices.ContainsFunc(own, func(table string) bool { return strings.HasPrefix(key, table) })
+	})
 	return nil
 }
 
@@ -358,9 +383,12 @@ func (rc ruleCounters) addElements(set string, list []json.RawMessage) {
 }
 
 // addIPSets reads what `ipset save` prints.
-func (rc ruleCounters) addIPSets(text string) {
+func (rc ruleCounters) addIPSets(text string, keep kept) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
+		if len(words) > 2 && words[0] == "add" {
+			keep.addIPSet(words)
+		}
 		at := slices.Index(words, "packets")
 		if len(words) < 5 || words[0] != "add" || at < 0 {
 			continue

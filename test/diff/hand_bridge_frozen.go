@@ -17,7 +17,7 @@ func turns() []turn {
 	return []turn{
 		turned(by1+"state 4", by1+"state 3"), turned(by2+"state 2", by2+"state 3"),
 		{[]string{by1 + "isolated on", by2 + "isolated on"}, []string{by1 + "isolated off", by2 + "isolated off"}},
-		turned(by2+"learning off", by2+"learning on"), turned(by2+"locked on learning off", by2+"locked off learning on"), turned(by2+"hairpin on", by2+"hairpin off"),
+		turned(by2+"learning off", by2+"learning on"), {[]string{by2 + "locked on learning off", "bridge fdb del " + station{0, 7}.mac().String() + " dev p0 master"}, []string{by2 + "locked off learning on"}}, turned(by2+"hairpin on", by2+"hairpin off"),
 		turned("bridge fdb replace "+b+" dev p2 master static", "bridge fdb del "+b+" dev p2 master"),
 		turned("bridge fdb replace "+b+" dev p1 master permanent", "bridge fdb del "+b+" dev p1 master"),
 		turned("bridge fdb replace "+b+" dev br0 self permanent", "bridge fdb del "+b+" dev br0 self"),
@@ -49,6 +49,10 @@ func bridgeFrozenTraps() (out []hand) {
 		out = append(out, hand{name: "bridge routes frozen " + name, why: "the same for what is routed to a bridge, straight to its port", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast"},
 			steps: slices.Concat([]handStep{step(join(everybody(), routed), irb("")...)}, frozenTurns(part, routed))})
 	}
-	return append(out, hand{name: "bridge routes aged", why: "a station that has not been heard for long is looked for everywhere, also by what is routed to it", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast"},
+	heard := hand{name: "bridge frozen listeners", why: "who begins to listen to a bridge hears what it sends and, once it is promiscuous, what passes it", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast"},
+		steps: []handStep{step(join(everybody(), frames, routed), irb("", "listen br0 all")...), step(join(everybody(), frames, routed), "unlisten"), frozen(join(frames, routed), "listen br0 all"), frozen(join(frames, routed), "ip link set br0 promisc on"), step(join(everybody(), routed), "unlisten", "ip link set br0 promisc off")}}
+	tight := hand{name: "bridge routes frozen mtu", why: "a port that takes less than the bridge, whose own MTU was set by hand, sends nothing longer", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast"},
+		steps: []handStep{step(join(everybody(), routed, downSized(1400)), irb("", "ip link set br0 mtu 1500")...), frozen(join(routed, downSized(1300), downSized(1304), downSized(1305), downSized(1400)), "ip link set p1 mtu 1300"), step(join(everybody(), routed, downSized(1300), downSized(1304), downSized(1305), downSized(1400))), step(join(everybody(), routed, downSized(1400)), "ip link set p1 mtu 1500")}}
+	return append(out, heard, tight, hand{name: "bridge routes aged", why: "a station that has not been heard for long is looked for everywhere, also by what is routed to it", bare: true, slow: onBridge, hooks: []string{"tc"}, reasons: []string{"fast"},
 		steps: []handStep{step(join(everybody(), routed), irb("")...), step(routed, "ip link set br0 type bridge ageing_time 100", "sleep 3500ms"), step(join(everybody(), routed), "ip link set br0 type bridge ageing_time 30000")}})
 }

@@ -4,6 +4,7 @@ package diff
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/shuntnet/shunt/internal/lab"
 )
@@ -27,6 +28,15 @@ func edgeRules() []hand {
 	grown := &out[len(out)-1] // it is left as it has become
 	grown.slow.IP4 = true     // the model of what must be fast takes it for what was read
 	grown.steps = append(grown.steps, atOnce(web, "nft delete rule ip t f handle 4"), step(web), atOnce(web, "nft add rule ip t f udp dport 2000 delete @s { ip saddr }"), step(web))
+	short := join(web, shortMessages())
+	for _, tool := range []string{"iptables-legacy", "iptables-nft"} {
+		add("short headers "+tool, "a match of iptables drops what has no whole transport header, also where it would not match", short, []string{"too-short", drop, "fast"},
+			forwardChain(tool, "ACCEPT", "-p udp -m udp --dport 80 -j DROP", "-p tcp -m tcp --sport 7777 -j DROP", "-p icmp -m icmp --icmp-type 13 -j DROP"),
+			forwardChain(strings.Replace(tool, "ip", "ip6", 1), "ACCEPT", "-p udp -m udp --sport 7777 -j DROP", "-p tcp -m tcp --dport 80 -j DROP", "-p ipv6-icmp -m icmp6 --icmpv6-type 130 -j DROP"))
+	}
+	add("short headers nft", "what nf_tables cannot read does not match, either way", short, []string{"too-short", drop, "fast"}, nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 0; }",
+		"add rule inet t f udp dport 80 counter drop", "add rule inet t f udp dport != 2000 counter", "add rule inet t f tcp sport != 1000 counter drop", "add rule inet t f icmp type != echo-request counter drop", "add rule inet t f counter"))
+	out = append(out, rulesThatWrite()...)
 	// Where the sender's route leads is looked up as Linux does; only packets for which it leads back are fast, and only while no prefix has several routes.
 	spoofed := join(web, back(), udp(2, h0v6, "2001:db8:5::1"), udp(0, "2001:db8:2::7", "2001:db8:5::1"), udp(0, "2001:db8:77::1", "2001:db8:5::1"), udp(1, "2001:db8:5::1", h0v6))
 	for _, c := range []struct{ name, rules string }{
@@ -83,4 +93,22 @@ func deep(tool string, n int) string {
 		}
 	}
 	return restore(tool, "filter", chains, append(rules, fmt.Sprintf("-A c%d -p tcp -m tcp --sport 1000 -j DROP", n))...)
+}
+
+// rulesThatWrite are rules that write down which packets they met, where no rule ever asks for it: only what is kept tells (kept.go).
+func rulesThatWrite() []hand {
+	web := join(some(), services())
+	write := func(dialect string, change, begin []string) hand {
+		return hand{name: "rules edge written down " + dialect, why: "what packets leave in sets, lists and quotas, which nobody asks for", loads: true, slow: Excuse{Rules: true}, reasons: []string{reach, "fast"},
+			steps: []handStep{step(web, append(to5(gw1, gw1v6), begin...)...), step(web), atOnce(web, change...), step(web)}}
+	}
+	return []hand{
+		write("nft", []string{"nft flush set ip t s", "nft add element ip t full { 10.5.1.1 }", "nft reset quota ip t q"}, []string{nftFile("add table ip t", "add set ip t s { type ipv4_addr . inet_service; flags dynamic, timeout; timeout 1h; }", "add set ip t u { type ipv4_addr; flags dynamic, timeout; }",
+			"add set ip t full { type ipv4_addr; flags dynamic; elements = { 10.5.1.1, 10.5.1.2 }; }", "add map ip t m { type ipv4_addr : mark; flags dynamic; }", "add quota ip t q { over 100 mbytes }", "add chain ip t f { type filter hook forward priority 0; }",
+			"add rule ip t f udp dport 53 add @s { ip saddr . udp sport }", "add rule ip t f tcp dport 80 update @u { ip daddr timeout 10m }", "add rule ip t f udp dport 80 delete @full { ip daddr }", "add rule ip t f udp sport 53 add @m { ip saddr : 7 }",
+			"add rule ip t f tcp dport 53 quota name q drop", "add rule ip t f tcp dport 2000 tcp sport 53 quota over 100 mbytes drop", "add rule ip t f counter")}),
+		write("iptables", []string{"ipset flush g", "ipset add full 10.5.1.1"}, []string{"ipset create g hash:ip,port timeout 600", "ipset create full hash:ip", "ipset add full 10.5.1.1", "ipset create late hash:net family inet6",
+			forwardChain("iptables-legacy", "ACCEPT", "-p udp -m udp --dport 53 -m recent --set --name seen", "-p tcp -m tcp --dport 53 -m recent --name seen --update --rdest -j DROP", "-p tcp -m tcp --dport 80 -j SET --add-set g src,src", "-p udp -m udp --dport 80 -j SET --del-set full dst", "-p udp"),
+			forwardChain("ip6tables-nft", "ACCEPT", "-p tcp -m tcp --dport 80 -j SET --add-set late dst", "-p udp")}),
+	}
 }

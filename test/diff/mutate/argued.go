@@ -11,6 +11,10 @@ var argued = []struct {
 	nth                int
 	before, after, why string
 }{
+	{"bpf/node/bridge.h", 0, `if (!(flags & (FDB_STATIC | FDB_ADDED_BY_EXT_LEARN)) && (__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)ageing)`, `if (0 && !(flags & (FDB_STATIC | FDB_ADDED_BY_EXT_LEARN)) && (__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)ageing)`,
+		"equivalent: Linux forwards by an entry that has expired until its timer collects it (br_handle_frame_finish() does not ask for the age), and a collected one is not found"},
+	{"bpf/node/onto.h", 0, `if (!dev || !(BRIDGE4(dev, dev_priv_flags) & IFF_EBRIDGE) || (BRIDGE4(dev, dev_flags) & IFF_PROMISC) || !quiet(dev))`, `if (!dev || !(BRIDGE4(dev, dev_priv_flags) & IFF_EBRIDGE) || !quiet(dev))`,
+		"equivalent: promiscuity is about what a bridge hands up (br_pass_frame_up()); br_dev_xmit(), which sends what is routed to it, does not ask, and who listens to what it sends is asked for besides (quiet())"},
 	{"bpf/hook/tc.bpf.c", 0, `else if (ctx->mark)`, `else if (0)`,
 		"not reached: no filter of this kernel can mark a packet before the program, and any filter on the way in makes the port slow"},
 	{"bpf/hook/tc.bpf.c", 0, `if (ctx_end(ctx) - ctx_data(ctx) < sizeof(struct eth) + sizeof(struct ip6) + 4)`, `if (ctx_end(ctx) - ctx_data(ctx) < sizeof(struct eth) + sizeof(struct ip6) + 5)`,

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -31,6 +32,8 @@ var first = []struct{ prefix, hooks, cases, tier string }{
 	{"internal/graph/special", "tc", "^(mtu.*|realms|multipath-policy.*|nexthop-res.*|nexthop-mtu|encap)$", ""},
 	{"internal/graph/family", "xdp", "^(plain|forward.*|multipath-use-neigh|disable.*|xfrm.*|seg6|proxy-ndp|path-mtu|rp-filter-mark|accepted.*|stacked.*)$", ""},
 	{"internal/graph/tunnel", "tc", "^overlay_(oversize.*|metadata|group_policy|sizes)$", ""},
+	{"internal/kstate/nftables", "tc", "^rules_(nft_.*|slow_for_some_.*|all_matches|edge_(written_down|short_headers|grown_set).*)$", ""},
+	{"internal/kstate/xtables", "tc", "^rules_(.*legacy|all_matches|slow_for_some_.*|edge_(written_down|short_headers).*)$", ""},
 	{"internal/kstate/vxlan", "tc", "^overlay_(oversize.*|metadata|group_policy)$", ""},
 	{"bpf/node/tunnel", "tc", "^overlay_into_another.*$", ""},
 	{"internal/graph/egress", "xdp,tc", "^(plain|overlay_into_another.*|tbf.*|carrier|mtu6.*|nft_netdev.*|packet_socket|stacked.*|change_link|accepted-redirect|redirect-one-switch)$", ""},
@@ -42,6 +45,7 @@ var first = []struct{ prefix, hooks, cases, tier string }{
 	{"bpf/node/bridge", "xdp,tc", "^bridge_(learning|moves|entries|frozen|isolated|hairpin|mtu|floods|locked|states|backup|own|shown_(frames|by|mtu|offloads)|in_use).*$", ""},
 	{"bpf/node/shown", "xdp,tc", "^bridge_shown.*", ""},
 	{"bpf/node/onto", "tc", "^bridge_(routes|shown_to_the_router).*$", ""},
+	{"bpf/node/turn", "tc", "^nat_hairpin.*$", ""},
 	{"bpf/node/peer", "tc", "^bridge_(routes|entries).*$", ""},
 	{"bpf/node/rule", "xdp,tc", "^rules_(100_rules_nft|user_chains_legacy|nested_.*|nft_chains|mangle_nft|mark_by_map|nft_sets|dynamic_set|ipset|change_at_once|change_among_many.*|long|emptied_chain_nft|netdev_(counters|jumps)|edge_(route_back_nft|device_groups|overlapping_map)|mark_tc|tos_inet|notrack_inet|live_ipset_legacy)$", ""},
 	{"bpf/node/ipset", "tc", "^rules_live_ipset_.*$", ""},
@@ -85,18 +89,34 @@ var withStreams = regexp.MustCompile(`^bpf/node/(onto|peer|neighbour)`)
 // withTalks are files whose code only connections meet.
 var withTalks = regexp.MustCompile(`^bpf/node/(conntrack|nat|rewrite)`)
 
-func stages(file string, whole bool) []stage {
+// aboutHook is the one of a file's hooks at which the cases about one bug are run.
+func aboutHook(hooks string) string {
+	if strings.Contains(hooks, "tc") {
+		return "tc"
+	}
+	return hooks
+}
+
+func stages(m mutant, whole bool) []stage {
 	var out []stage
 	for _, f := range first {
-		if strings.HasPrefix(file, f.prefix) {
+		if strings.HasPrefix(m.File, f.prefix) {
+			if cases := aboutIt(m); aTest(cases) {
+				out = append(out, stage{"about", []string{"-test.run", "^" + cases + "$"}})
+			} else if cases != "" {
+				out = append(out, stage{"about", []string{"-test.run", "^TestHand$/^(" + cases + ")$", "-hooks", aboutHook(f.hooks), "-tier", cmp.Or(f.tier, "specialised")}})
+			}
+			if *aboutFlag {
+				return out
+			}
 			out = append(out,
 				stage{"plain", []string{"-test.run", "^TestHand$/^plain$", "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"likely", []string{"-test.run", "^TestHand$/" + f.cases, "-hooks", f.hooks, "-tier", f.tier}},
 				stage{"generated", []string{"-test.run", "^TestGenerated$", "-tier", f.tier}})
-			if withTalks.MatchString(file) {
+			if withTalks.MatchString(m.File) {
 				out = append(out, stage{"conversations", []string{"-test.run", "^TestConversations$", "-talks", "16"}})
 			}
-			if withStreams.MatchString(file) {
+			if withStreams.MatchString(m.File) {
 				out = append(out, stage{"streams", []string{"-test.run", "^(TestOnto|TestRoutedStreams|TestPeers)$"}})
 			}
 			break
@@ -110,10 +130,10 @@ func stages(file string, whole bool) []stage {
 
 // attack returns the case that killed a mutant, "" if none did, and the last stage that was run to its end. A case kills when it
 // fails, which for a difference means that a second run showed it again, and passes without the mutant.
-func (a *attacker) attack(bin, file, after string, whole bool) (by, reached string, err error) {
+func (a *attacker) attack(bin string, m mutant, after string, whole bool) (by, reached string, err error) {
 	var unsteady []string
 	skip := after != ""
-	for _, s := range stages(file, whole) {
+	for _, s := range stages(m, whole) {
 		if skip {
 			skip = s.name != after
 			continue

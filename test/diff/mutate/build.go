@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -116,6 +117,9 @@ func (t *tree) build(m mutant, bin string) error {
 		case strings.HasPrefix(m.File, "bpf/node"):
 			used = []string{"xdp", "tc", "xdpgeneric", "tcgeneric"}
 		}
+		if *aboutFlag { // which only some of the programs are asked for
+			used = slices.DeleteFunc(slices.Clone(used), func(o string) bool { return !meetsAbout(m, o) })
+		}
 		defer func() {
 			for _, o := range objects {
 				os.WriteFile(t.object(o), t.objects[o], 0o644)
@@ -136,6 +140,16 @@ func (t *tree) build(m mutant, bin string) error {
 		}
 	}
 	return t.link(bin)
+}
+
+// meetsAbout says whether the cases about a named bug meet an object.
+func meetsAbout(m mutant, object string) bool {
+	for _, f := range first {
+		if strings.HasPrefix(m.File, f.prefix) {
+			return object == "guard" || object == aboutHook(f.hooks)+map[string]string{"generic": "generic"}[f.tier]
+		}
+	}
+	return true
 }
 
 func (t *tree) link(bin string) error {

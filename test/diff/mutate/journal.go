@@ -41,6 +41,8 @@ func (v verdict) String() string {
 		how += " by " + v.By
 	case survived:
 		how = "SURVIVED " + v.Reached
+	case undecided:
+		how += map[bool]string{true: " in time", false: ", not noticed by " + v.Reached}[v.Reached == ""]
 	}
 	return fmt.Sprintf("%s: %s (%d s)", how, v.mutant, v.Seconds)
 }

@@ -28,6 +28,7 @@ var (
 	skipFlag     = flag.String("skip", "", "cases to leave out, a regular expression: those that fail without a mutant")
 	namedFlag    = flag.Bool("named", false, "only the named bugs of named.go")
 	sampleFlag   = flag.Bool("sample", false, "only the sample")
+	aboutFlag    = flag.Bool("about", false, "only the cases that are about each named bug (about.go); a bug that they do not notice counts as not decided")
 	matchFlag    = flag.String("match", "", "only mutants whose line in the report matches this regular expression")
 	allFlag      = flag.Bool("all", false, "also lines that this kernel cannot reach: VLAN, VRF, bonds, other kernels' ways")
 	listFlag     = flag.Bool("list", false, "print the sample and stop")
@@ -180,7 +181,7 @@ func (t *tree) worker(work <-chan task, results chan<- verdict) {
 		start := time.Now()
 		err := t.build(w.mutant, bin)
 		if err == nil {
-			v.By, v.Reached, err = a.attack(bin, w.File, w.after, w.whole)
+			v.By, v.Reached, err = a.attack(bin, w.mutant, w.after, w.whole)
 		}
 		v.Seconds = int(time.Since(start).Seconds())
 		switch {
@@ -192,6 +193,8 @@ func (t *tree) worker(work <-chan task, results chan<- verdict) {
 			v.err = err
 		case v.By != "":
 			v.Fate = killed
+		case *aboutFlag:
+			v.Fate = undecided
 		default:
 			v.Fate = survived
 		}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import "strings"
+
+// about are the cases by hand, or the whole test, that each named bug meets before all others: what is about just that. Regular expressions of names.
+var about = map[string]string{
+	"entries that have expired are used":                           "bridge_entries_not_in_use",
+	"ports in every state forward":                                 "bridge_frozen_settings",
+	"locked ports let everybody in":                                "bridge_frozen_settings",
+	"backup ports are not asked for":                               "bridge_backup_port",
+	"entries of the bridge itself are forwarded to":                "bridge_own_addresses",
+	"group addresses forwarded by entries":                         "bridge_entries",
+	"groups as senders forwarded":                                  "bridge_learning_off",
+	"a promiscuous bridge gets nothing":                            "bridge_frozen_listeners",
+	"a port's mtu ignored":                                         "bridge_mtu",
+	"padding of bridged packets not cut":                           "bridge_shown_frames",
+	"bridged packets are not shown to rules":                       "bridge_shown_to_rules",
+	"fragments shown to rules":                                     "bridge_shown_to_rules,_fragments",
+	"a bridge takes one off the TTL that rules see":                "bridge_shown_to_rules_by_ttl",
+	"rules behind the route ask for the port":                      "bridge_shown_to_rules",
+	"blocked ports routed to":                                      "bridge_routes_frozen_settings",
+	"a promiscuous bridge routed past":                             "bridge_routes_frozen_entries",
+	"listeners on a bridge routed past":                            "bridge_frozen_listeners",
+	"a port's mtu ignored when routed to":                          "bridge_routes_frozen_mtu",
+	"routed to the wrong port":                                     "bridge_routes",
+	"neighbours behind a bridge not kept alive":                    "TestOnto",
+	"back by the same port without hairpin mode":                   "nat_hairpin_shown",
+	"between isolated ports by translation":                        "nat_hairpin_shown",
+	"what is sent back into a bridge keeps its receiver's address": "nat_hairpin_shown",
+	"bridged to another receiver where the frame went":             "nat_hairpin_shown,_routed",
+	"another mark for a connection is not saved":                   "rules_of_connections_saved_marks",
+	"the other end of a veth has another address":                  "TestOnto",
+	"the other end of a veth is smaller":                           "TestPeers",
+	"rules that write into sets do nothing":                        "rules_edge_written_down_nft",
+	"targets that write into ipsets do nothing":                    "rules_edge_written_down_iptables",
+	"a negated lookup in a set is a plain one":                     "rules_live_ipset_(legacy|nft)",
+	"short transport headers come to rules":                        "rules_edge_short_headers_.*",
+	"exceptions in sets are elements":                              "rules_live_ipset_legacy",
+	"elements of sets do not expire":                               "rules_live_ipset_(legacy|frozen|three|iface)",
+	"an exception in one set of a list ends the list":              "rules_live_ipset_legacy",
+	"sets of the other family are asked":                           "rules_live_ipset_(three|iface|frozen)",
+	"messages have port 0 in sets":                                 "rules_live_ipset_legacy",
+	"sets that do not have the packet match":                       "rules_live_ipset_legacy",
+	"devices that an image does not know are others":               "rules_edge_device_groups",
+	"counters at ingress forget the padding":                       "rules_netdev_counters",
+	"the sender's route may lead anywhere":                         "rules_edge_route_back_nft",
+}
+
+// aboutIt is what a mutant meets first, "" if nothing is about it alone.
+func aboutIt(m mutant) string {
+	what, _ := strings.CutPrefix(m.Operator, "named (")
+	return about[strings.TrimSuffix(what, ")")]
+}
