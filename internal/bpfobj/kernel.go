@@ -3,53 +3,36 @@
 package bpfobj
 
 import (
-	"os"
-	"strings"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 )
 
-// kernel is the running kernel's own type information and that of modules, while somebody keeps it.
+// kernel is the running kernel's own type information, while somebody keeps it.
 var kernel struct {
 	mu      sync.Mutex
 	keepers int
-	types   *btf.Cache
-	modules string // whose types were there when it was made
+	types   *btf.Spec
 }
 
-// cached gives what is kept. Modules come and go: with others loaded, everything is read anew.
-func cached() *btf.Cache {
+// KernelTypes gives the running kernel's own type information, without that of modules, which come and go. It is safe for concurrent use, and what it gives is the caller's own: looking a
+// type up decodes it, and what the library has of a module decodes types of the kernel's without its lock.
+func KernelTypes() (*btf.Spec, error) {
 	kernel.mu.Lock()
 	defer kernel.mu.Unlock()
-	loaded := loadedModules()
-	if kernel.types != nil && kernel.modules == loaded {
-		return kernel.types
+	if kernel.types != nil {
+		return kernel.types.Copy(), nil
 	}
-	types := btf.NewCache()
-	if kernel.keepers > 0 {
-		kernel.types, kernel.modules = types, loaded
+	types, err := btf.LoadKernelSpec()
+	if err != nil || kernel.keepers == 0 {
+		return types, err
 	}
-	return types
+	kernel.types = types // nobody looks anything up in this one, so copying it is cheap
+	return types.Copy(), nil
 }
 
-// loadedModules names what describes its types, the kernel among it.
-func loadedModules() string {
-	var names strings.Builder
-	entries, _ := os.ReadDir("/sys/kernel/btf")
-	for _, e := range entries {
-		names.WriteString(e.Name() + " ")
-	}
-	return names.String()
-}
-
-// KernelTypes gives the running kernel's own type information, without that of modules, which come and go. It is safe for concurrent use.
-func KernelTypes() (*btf.Spec, error) { return cached().Kernel() }
-
-// KeepKernelTypes has types of the kernel and of its modules decoded only once until the last that called this releases them. Decoding takes some ten milliseconds of CPU
-// time, and a start of the daemon asks for them in several places, as each program does that calls a function of a module; but they take megabytes, which nobody needs
-// afterwards. Releasing again does nothing.
+// KeepKernelTypes has KernelTypes decode only once until the last that called this releases it. Decoding takes some ten milliseconds of CPU time, and a start of the
+// daemon asks for them in several places; but they take megabytes, which nobody needs afterwards. Releasing again does nothing.
 func KeepKernelTypes() (release func()) {
 	kernel.mu.Lock()
 	defer kernel.mu.Unlock()
@@ -63,15 +46,7 @@ func KeepKernelTypes() (release func()) {
 	})
 }
 
-// ModuleTypes gives the type information of a loaded module, which builds on KernelTypes.
-func ModuleTypes(name string) (*btf.Spec, error) { return cached().Module(name) }
-
-// NewProgram loads a program as [ebpf.NewProgram] does, which would decode the types of the kernel and of every module for each program that calls a module's function.
-func NewProgram(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
-	coll, err := ebpf.NewCollectionWithOptions(&ebpf.CollectionSpec{Programs: map[string]*ebpf.ProgramSpec{spec.Name: spec}, ByteOrder: spec.ByteOrder}, ebpf.CollectionOptions{Cache: cached()})
-	if err != nil {
-		return nil, err
-	}
-	defer coll.Close()
-	return coll.DetachProgram(spec.Name), nil
+// ModuleTypes gives the type information of a loaded module; kernel is what KernelTypes gave.
+func ModuleTypes(name string, kernel *btf.Spec) (*btf.Spec, error) {
+	return btf.LoadSplitSpec("/sys/kernel/btf/"+name, kernel)
 }

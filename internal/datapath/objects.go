@@ -181,7 +181,7 @@ func (o *objects) bind(spec *ebpf.ProgramSpec, kernel []*btf.Spec) (_ *ebpf.Prog
 	if err := associate(p, map[string]*ebpf.Map{liveMap: o.maps[liveMap]}); err != nil {
 		return nil, err
 	}
-	prog, err := bpfobj.NewProgram(p)
+	prog, err := ebpf.NewProgram(p)
 	if err != nil {
 		return nil, fmt.Errorf("loading program %s: %w", spec.Name, err)
 	}

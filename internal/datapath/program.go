@@ -126,7 +126,7 @@ func (o *objects) try(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.
 	if err := associate(spec, bound); err != nil {
 		return nil, err
 	}
-	prog, err := bpfobj.NewProgram(spec)
+	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		return nil, fmt.Errorf("loading the %s program: %w", hook, err)
 	}

@@ -152,14 +152,13 @@ func kernelTypes() ([]*btf.Spec, error) { return typesOf(moduleTypes) }
 
 // typesOf loads the kernel's own type information, and that of those modules which are there.
 func typesOf(modules []string) ([]*btf.Spec, error) {
-	defer bpfobj.KeepKernelTypes()() // for the modules, which build on them
 	kernel, err := bpfobj.KernelTypes()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kernel's type information (needs CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
 	out := []*btf.Spec{kernel}
 	for _, name := range modules {
-		if module, err := bpfobj.ModuleTypes(name); err == nil {
+		if module, err := bpfobj.ModuleTypes(name, kernel); err == nil {
 			out = append(out, module)
 		}
 	}

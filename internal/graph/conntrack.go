@@ -50,8 +50,9 @@ const (
 
 // findTracking judges the hooks of connection tracking of one family, all together: half of them make no sense.
 func (b *builder) findTracking(family model.Family) tracking {
-	var in, confirm, strange, dst, src bool
+	var in, confirm, strange, dst, src, chains bool
 	for _, h := range b.net.Netfilter {
+		chains = chains || h.NAT && h.Family == family
 		if h.Family != family || h.Kind != model.Conntrack || h.Hook == "input" || h.Hook == "output" {
 			continue
 		}
@@ -71,7 +72,9 @@ func (b *builder) findTracking(family model.Family) tracking {
 	case !b.policy.Kernel.Conntrack:
 		return tracking{why: "connections cannot be looked up by programs: " + b.policy.Kernel.NoConntrack}
 	}
-	return tracking{on: true, nat: dst && src, natWhy: b.withoutNAT(family)}
+	// Recent kernels (7.3) list the chains that the functions of translation call in place of these. The first chain has all of them registered, the last one takes them away (nf_nat_register_fn).
+	nat := dst && src || chains && !dst && !src
+	return tracking{on: true, nat: nat, natWhy: b.withoutNAT(family)}
 }
 
 // withoutNAT says why packets that Linux translates are left to it.

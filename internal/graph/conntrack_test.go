@@ -37,6 +37,25 @@ var (
 	})
 )
 
+// Translation is known by its functions, or, on kernels that list the chains that these call in their place, by a chain.
+func TestTranslationIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		changes []change
+		node    bool
+	}{
+		{"by its functions", []change{lookups, tracks(trackIn, natIn, natOut, confirm), natChain}, true},
+		{"by a chain", []change{lookups, tracks(trackIn, confirm), natChain}, true},
+		{"not by half of its functions", []change{lookups, tracks(trackIn, natOut, confirm), natChain}, false},
+		{"not by a filter", []change{lookups, tracks(trackIn, confirm)}, false},
+	} {
+		n, p := router(c.changes...)
+		if got := inputOf(t, Build(n, p), "eth0").IP4.Node(NodeNAT) != nil; got != c.node {
+			t.Errorf("%s: node: %v", c.name, got)
+		}
+	}
+}
+
 func TestTracking(t *testing.T) {
 	strange := natIn
 	strange.Priority--
