@@ -99,7 +99,10 @@ SHUNT_FN __u64 bench_wheel_turn(struct bench_wheel *w, __u64 x, __u64 *now)
 }
 
 #ifdef COMMON
-/* Fingerprint after fingerprint, in both buckets; the table itself is the library's. */
+/*
+ * Fingerprint after fingerprint, in both buckets. The table is the library's, so that both look the same keys up in the same places; which place a fingerprint stands for,
+ * the one thing of its layout that this would not have in a table of its own, is asked only where it matches.
+ */
 SHUNT_FN __u64 *common_table_lookup(struct bench_table *t, const struct bench_key *key, __u64 hash)
 {
 	__u16 tag = shunt_cuckoo_tag(hash);
@@ -108,10 +111,13 @@ SHUNT_FN __u64 *common_table_lookup(struct bench_table *t, const struct bench_ke
 	for (int side = 0; side < 2; side++) {
 		union shunt_cuckoo_tags *tags = bench_table_tags(t, bucket);
 
-		for (int i = 0; i < SHUNT_CUCKOO_SLOTS; i++) {
-			struct bench_table_entry *e = bench_table_entry_at(t, bucket << 3 | i);
+		for (int lane = 0; lane < SHUNT_CUCKOO_SLOTS; lane++) {
+			struct bench_table_entry *e;
 
-			if (tags->one[shunt_cuckoo_lane(i)] == tag && !__builtin_memcmp(&e->key, key, sizeof(*key)))
+			if (tags->one[lane] != tag)
+				continue;
+			e = bench_table_entry_at(t, bucket << 3 | (lane & 3) << 1 | lane >> 2);	/* the inverse of shunt_cuckoo_lane() */
+			if (!__builtin_memcmp(&e->key, key, sizeof(*key)))
 				return &e->value;
 		}
 		bucket = shunt_cuckoo_other(bucket, tag);
