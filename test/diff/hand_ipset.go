@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
@@ -109,6 +110,21 @@ var ifaceChanges = [][]string{
 	{"ipset create d bitmap:ip,mac range 10.0.0.0/24", "ipset add d 10.0.0.10," + portMAC(0).String(), "ipset swap b d"}, {"ipset del c 10.3.4.5"}, {"ipset add c 10.3.4.5 timeout 1"},
 }
 
+// fromNobody are packets whose frames say 00:00:00:00:00:00 for their sender, which no set holds and bitmap:ip,mac's elements without an address do not take.
+func fromNobody() (out []Packet) {
+	for _, pair := range [][2]string{{h0, "10.1.2.3"}, {"10.0.0.11", "10.2.9.9"}, {"10.3.4.5", "10.5.1.1"}, {h0v6, "2001:db8:1::9"}, {"2001:db8:3::4", "2001:db8:5::1"}} {
+		f := flowOf(0, pair[0], pair[1])
+		for _, dport := range []uint16{53, 80, 2000} {
+			f.DstPort = dport
+			for _, frame := range [][]byte{f.UDP("nobody"), f.TCP("S", 1, ""), f.Echo(1, 1, "")} {
+				out = append(out, in(0, lab.Edited(frame, lab.L2(6, 0, 0, 0, 0, 0, 0)))...)
+				out = append(out, in(0, lab.Edited(frame, lab.L2(6, hostMAC(0, 1)...)))...)
+			}
+		}
+	}
+	return out
+}
+
 // markBegin are sets by marks, and hashes by the addresses of frames, which not every kernel has.
 func markBegin() string {
 	own := hostMAC(0, 0).String()
@@ -165,13 +181,14 @@ func ipsetTraps() []hand {
 	}
 	out = append(out, three)
 	byIface := hand{name: "rules live ipset iface", loads: true, why: "ipsets by interface and by the address of the frame are asked where the kernel keeps them", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}}
-	byIface.steps = append(byIface.steps, step(all, append(to5(gw1, gw1v6), ifaceBegin(), forwardChain("iptables-legacy", "ACCEPT", ifaceRules("")...), forwardChain("ip6tables-nft", "ACCEPT", ifaceRules("6")...),
+	framed := join(all, fromNobody())
+	byIface.steps = append(byIface.steps, step(framed, append(to5(gw1, gw1v6), ifaceBegin(), forwardChain("iptables-legacy", "ACCEPT", ifaceRules("")...), forwardChain("ip6tables-nft", "ACCEPT", ifaceRules("6")...),
 		restore("iptables-nft", "mangle", ":PREROUTING ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]", "-A PREROUTING -m set --match-set o dst,dst -j DROP", "-A POSTROUTING -p udp -m udp --sport 53 -m set --match-set i src,src -j DROP"))...))
 	for _, do := range ifaceChanges {
-		byIface.steps = append(byIface.steps, atOnce(all, do...))
+		byIface.steps = append(byIface.steps, atOnce(framed, do...))
 	}
 	swap := []string{"ip link set p3 name q3", "ip link set p0 name p3", "ip link set q3 name p0"}
-	byIface.steps = append(byIface.steps, step(all, append([]string{"ipset flush i", "ipset flush i6", "ipset add i 10.0.0.0/16,p0", "ipset add i6 fd00::/16,p3"}, swap...)...), step(all, swap...))
+	byIface.steps = append(byIface.steps, step(framed, append([]string{"ipset flush i", "ipset flush i6", "ipset add i 10.0.0.0/16,p0", "ipset add i6 fd00::/16,p3"}, swap...)...), step(framed, swap...))
 	byMark := hand{name: "rules live ipset mark", needs: "ipset hash:ip,mark", loads: true, why: "ipsets by mark, and hashes by the address of the frame, are asked where the kernel keeps them, or left to Linux", slow: Excuse{Rules: true}}
 	if slices.Contains(ruleset.LiveTypes, "hash:ip,mark") {
 		byMark.reasons = []string{drop, "fast"}
