@@ -50,6 +50,17 @@ struct operation {
 OPERATION(match_native, __m256i all = _mm256_loadu_si256((void *)m->bucket[x & 255].one);
 	  all = _mm256_cmpeq_epi16(all, _mm256_set1_epi16(x >> 56));
 	  r = _pext_u32(_mm256_movemask_epi8(all), 0x55555555))
+/* The same behind a call, which is the only way that a program could have them: a kfunc is never inlined. */
+static __attribute__((noinline)) __u32 called_ctz(__u64 x) { return __builtin_ctzll(x); }
+static __attribute__((noinline)) __u32 called_match(const __u16 *print, __u16 v)
+{
+	__m256i all = _mm256_cmpeq_epi16(_mm256_loadu_si256((const void *)print), _mm256_set1_epi16(v));
+
+	return _pext_u32(_mm256_movemask_epi8(all), 0x55555555);
+}
+OPERATION(ctz_called, r = called_ctz(ONE_BIT(x)))
+OPERATION(chain_ctz_called, r = called_ctz(ONE_BIT(CHAINED)))
+OPERATION(match_called, r = called_match(m->bucket[x & 255].one, x >> 56))
 OPERATION(hash_crc32, __u32 key[4] = KEY(x); r = _mm_crc32_u64(_mm_crc32_u64(7, *(__u64 *)key), *(__u64 *)(key + 2)) != 0)
 
 OPERATION(crc32c_native, __u32 key[4] = KEY(x); r = (__u32)~_mm_crc32_u64(_mm_crc32_u64(~0U, *(__u64 *)key), *(__u64 *)(key + 2)))
@@ -57,9 +68,10 @@ OPERATION(crc32c_native, __u32 key[4] = KEY(x); r = (__u32)~_mm_crc32_u64(_mm_cr
 #define ENTRY(name) { #name, name##_run }
 static const struct operation all[] = {
 	ENTRY(empty), ENTRY(ctz_common), ENTRY(ctz_builtin), ENTRY(ctz_shunt), ENTRY(chain_ctz_builtin), ENTRY(chain_ctz_shunt),
+	ENTRY(ctz_called), ENTRY(chain_ctz_called),
 	ENTRY(clz_common), ENTRY(clz_builtin), ENTRY(clz_shunt), ENTRY(popcount_common), ENTRY(popcount_builtin), ENTRY(popcount_shunt),
 	ENTRY(rotate_common), ENTRY(rotate_shunt), ENTRY(random_shunt), ENTRY(sample_shunt), ENTRY(draw_shunt), ENTRY(match_common),
-	ENTRY(match_shunt), ENTRY(match15_shunt), ENTRY(match_native), ENTRY(hash_common), ENTRY(hash_shunt), ENTRY(hash_crc32), ENTRY(hash8_common),
+	ENTRY(match_shunt), ENTRY(match15_shunt), ENTRY(match_native), ENTRY(match_called), ENTRY(hash_common), ENTRY(hash_shunt), ENTRY(hash_crc32), ENTRY(hash8_common),
 	ENTRY(hash8_shunt), ENTRY(crc32c_common), ENTRY(crc32c_shunt), ENTRY(crc32c_native), ENTRY(cms4_common), ENTRY(cms4_shunt),
 	ENTRY(cms8_common), ENTRY(cms8_shunt),
 };
