@@ -143,7 +143,7 @@ bench = bin/bench-$(1) -size $(if $(QUICK),quick,full) $(if $(SECTION),-section 
 	-results $(if $(QUICK),.cache/bench/$(1).json,bench/results/$(1).json) -page $(if $(QUICK),.cache/bench/$(1).md,docs/bench-$(1).md)
 
 # Results of a machine with more CPUs than two are kept apart, and have a page of their own.
-larger = -queues $(shell n=1; while [ $$n -lt $(1) ]; do printf '%s,' $$n; n=$$((2 * n)); done; echo $(1)) -dut-cpu $(shell expr $(1) / 2) \
+larger = -queues $(shell n=1; while [ $$((2 * n)) -lt $(1) ]; do printf '%s,' $$n; n=$$((2 * n)); done; echo $$n) -dut-cpu $(shell expr $(1) / 2) \
 	-results bench/results/router-$(1)cpus.json -page docs/bench-router-$(1)cpus.md
 
 bin/bench-%: FORCE
