@@ -26,28 +26,45 @@ func (r *Reader) loaded(module string) bool {
 		return true
 	}
 	if r.builtinList == nil {
-		r.builtinList = r.readBuiltin()
+		list, err := r.readBuiltin()
+		if err != nil { // which every reading has to say again
+			r.fault(Netfilter, "whether "+module+" is built into the kernel", err)
+			return false
+		}
+		r.builtinList = list
 	}
 	r.builtin[module] = r.builtinList[module]
 	return r.builtin[module]
 }
 
-// readBuiltin lists what would be modules if it were not built into the kernel. Where the file is missing (a container with
-// a foreign root) nothing counts as built in: then the subsystem is asked only once it shows in /sys/module.
-func (r *Reader) readBuiltin() map[string]bool {
-	out := map[string]bool{}
+// functions are what a kernel has in it that has these modules built in.
+var functions = map[string]string{
+	"nf_tables": "nft_do_chain",
+	"ip_set":    "ip_set_type_register",
+	"xfrm_user": "xfrm_add_policy",
+	"af_key":    "pfkey_sendmsg",
+}
+
+// readBuiltin lists what would be modules if it were not built into the kernel. Where the file is missing (a container with a
+// foreign root, a kernel that was booted without its modules) the kernel's functions are looked for.
+func (r *Reader) readBuiltin() (map[string]bool, error) {
 	release, err := r.k.file("/proc/sys/kernel/osrelease")
 	if err != nil {
-		return out
+		return nil, err
 	}
+	out := map[string]bool{}
 	list, err := r.k.file("/lib/modules/" + release + "/modules.builtin")
 	if err != nil {
-		r.fault(Netfilter, "list of built-in modules", err)
-		return out
+		for module, function := range functions {
+			if out[module], err = r.k.symbol(function); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
 	}
 	for _, line := range strings.Fields(list) {
 		name := strings.TrimSuffix(line[strings.LastIndexByte(line, '/')+1:], ".ko")
 		out[strings.ReplaceAll(name, "-", "_")] = true
 	}
-	return out
+	return out, nil
 }

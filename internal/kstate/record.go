@@ -124,6 +124,12 @@ func (k *recorded) file(path string) (string, error) {
 	return text, err
 }
 
+func (k *recorded) symbol(name string) (bool, error) {
+	found, err := k.kernel.symbol(name)
+	k.rec.write(entry{Ask: "symbol " + name, Text: strconv.FormatBool(found)}, err)
+	return found, err
+}
+
 func (k *recorded) list(path string) ([]string, error) {
 	names, err := k.kernel.list(path)
 	k.rec.write(entry{Ask: "list " + path, Names: names}, err)
@@ -204,6 +210,11 @@ func (k *replay) file(path string) (string, error) {
 	}
 	e, err := k.next("file " + path)
 	return e.Text, err
+}
+
+func (k *replay) symbol(name string) (bool, error) {
+	e, err := k.next("symbol " + name)
+	return e.Text == "true", err
 }
 
 func (k *replay) list(path string) ([]string, error) {
