@@ -566,30 +566,31 @@ always_inline int set_by_port(const int how, void *memory, struct rule_walk *w, 
 }
 
 /* bitmap_ipmac_do_test(). An element without an address gets that of the first packet, from Linux. */
-always_inline int set_by_frame(const int how, void *memory, struct rule_walk *w, __u32 ask)
+always_inline int set_by_frame(const int how, struct rule_walk *w, __u32 ask)
 {
 	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
 	__u32 ip = SET_SRC(ask, 0) ? w->value[SHUNT_V_SRC] : w->value[SHUNT_V_DST], src = SET_SRC(ask, 1);
-	__u32 first = set4(how, memory, s->data, SET_KIND(w, first)), extensions = SET_KIND(w, extensions), id = ip - first;
-	__u64 bits = set8(how, memory, s->data, SET_KIND(w, table)), ether;
+	__u64 ether;
 
 	if (!(w->have >> SHUNT_V_MAC_HIGH & 1))
 		return SET_UNKNOWN;
-	if (ip < first || ip > set4(how, memory, s->data, SET_KIND(w, last)))
+	s->turn = ip - set4(how, memory, s->data, SET_KIND(w, first));	/* kept there and not on the stack */
+	if (set4(how, memory, s->data, SET_KIND(w, first)) > ip || ip > set4(how, memory, s->data, SET_KIND(w, last)))
 		return SET_OUT;
 	if (!(set_ether(w, src, 0) | set_ether(w, src, 1)))	/* bitmap_ipmac_kadt() */
 		return SET_OUT;
-	if (!(set8(how, memory, bits + (__u64)(id >> 6) * 8, 0) >> (id & 63) & 1))
+	if (!(set8(how, memory, set8(how, memory, s->data, SET_KIND(w, table)) + (__u64)(S(turn) >> 6) * 8, 0) >> (S(turn) & 63) & 1))
 		return SET_OUT;
-	ether = set8(how, memory, s->data + extensions + (__u64)id * s->dsize, 0);
+	ether = set8(how, memory, s->data + SET_KIND(w, extensions) + (__u64)S(turn) * s->dsize, 0);
 	if ((ether >> 48 & 0xff) != SET_FILLED)
 		return SET_UNKNOWN;
 	if ((ether & 0xffffffffffffULL) != ((__u64)set_ether(w, src, 1) << 32 | set_ether(w, src, 0)))
 		return SET_OUT;
-	return set_bit_of(how, memory, s, id, bits, extensions);
+	return set_bit_of(how, memory, s, S(turn), set8(how, memory, s->data, SET_KIND(w, table)), SET_KIND(w, extensions));
 }
 
-/* Sets that are no hashes. */
+/* Other sets that are no hashes. */
 always_inline int set_other(const int how, struct rule_walk *w, __u32 ask)
 {
 	struct set_walk *s = &w->set;
@@ -600,8 +601,6 @@ always_inline int set_other(const int how, struct rule_walk *w, __u32 ask)
 		return set_by_address(how, memory, w, SET_SRC(ask, 0));
 	case SHUNT_SET_BITMAP_PORT:
 		return set_by_port(how, memory, w, SET_SRC(ask, 0));
-	case SHUNT_SET_BITMAP_MAC:
-		return set_by_frame(how, memory, w, ask);
 	case SHUNT_SET_LIST:
 		if (s->head)
 			return SET_UNKNOWN;	/* the kernel has no lists in lists */
@@ -637,6 +636,8 @@ always_inline int set_member(const int how, struct rule_walk *w)
 
 SET_STEP(set_find, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
 SET_STEP(set_open, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
+/* Apart: with their callers' these are all frames that fit on the stack (shunt_xdp, rule_run, rule_step), and none may take more than 32 bytes. */
+SET_STEP(set_by_frame, (struct rule_walk *w, __u32 ask), w, ask)
 SET_STEP(set_other, (struct rule_walk *w, __u32 ask), w, ask)
 SET_STEP(set_named, (struct rule_walk *w), w)
 SET_STEP(set_member, (struct rule_walk *w), w)
@@ -669,7 +670,7 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
 			answer = SET_DO(set_open, w, ask, kinds);
 	}
 	if (answer == SET_MORE && s->state == SET_OPENED)
-		answer = SET_DO(set_other, w, ask);
+		answer = (s->traits >> 8 & 0xff) == SHUNT_SET_BITMAP_MAC ? SET_DO(set_by_frame, w, ask) : SET_DO(set_other, w, ask);
 	if (answer == SET_MORE && s->state == SET_KEYED)
 		answer = SET_BY_KEY(set_try, w);
 	if (answer == SET_MORE && s->state == SET_SEEN)
