@@ -30,6 +30,7 @@
 #define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
+#define SHUNT_ASKS_SENDER (1U << 30)	/* the same: what rules say holds for a sender whose address is of type unicast (node/sender.h) */
 #define SHUNT_TALLY_BITS 14
 #define SHUNT_TALLY_SLOTS (1 << SHUNT_TALLY_BITS)	/* per CPU, see struct shunt_tally */
 #define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
@@ -129,7 +130,7 @@ struct shunt_guard_word {
 /* What an image of rules asks of a packet; internal/rules/image. */
 struct shunt_rule_shape {
 	__u32 dims;	/* 1 << enum shunt_dim, what rules change, and SHUNT_RULES_ON where there is a stage at all */
-	__u32 asks;	/* 1 << enum shunt_value */
+	__u32 asks;	/* 1 << enum shunt_value, SHUNT_ASKS_* */
 };
 
 /*

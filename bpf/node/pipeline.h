@@ -82,6 +82,8 @@ always_inline int decide(struct packet *p, int verdict)
 	}
 	if (verdict == SHUNT_R_RULE_DROP && bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
 		return SHUNT_R_NETFILTER_BRIDGE;	/* which chains of the bridge met it before is not known */
+	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks))
+		return SHUNT_R_NETFILTER_RULE;	/* what is dropped before the route has not come to node_rpf() */
 	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
 		NODE(node_guard(p));
 	return verdict;

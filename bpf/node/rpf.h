@@ -12,6 +12,7 @@
 #define SHUNT_NODE_RPF_H
 
 #include "fib.h"
+#include "sender.h"
 
 always_inline int node_rpf(struct packet *p)
 {
@@ -24,7 +25,7 @@ always_inline int node_rpf(struct packet *p)
 		return NEXT;
 	mode = p->in->rpf4;
 	if (mode == SHUNT_RPF_NONE)
-		return NEXT;
+		return sender_proved(p, frozen.rule_asks) ? NEXT : SHUNT_R_NETFILTER_RULE;	/* other modes prove it as well */
 	rev.family = AF_INET;
 	rev.tos = p->tos;
 	rev.ipv4_src = p->dst;

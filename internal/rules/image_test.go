@@ -235,7 +235,35 @@ func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool
 	return programs, images
 }
 
-var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+
+// TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing.
+func TestSendersAreProved(t *testing.T) {
+	local := ruleset.Test{Field: ruleset.SrcAddrType, Ranges: []ruleset.Range{ruleset.Nums(4, 4)}}
+	for _, c := range []struct {
+		name         string
+		step         ruleset.Step
+		localFirst   bool
+		slow, proves bool
+	}{
+		{"a local sender", local, true, false, true},
+		{"any other sender", ruleset.Test{Field: local.Field, Ranges: local.Ranges, Not: true}, true, false, true},
+		{"one of several types", ruleset.AnyTest{Of: []ruleset.Test{local, {Field: local.Field, Ranges: []ruleset.Range{ruleset.Nums(8, 8)}}}}, true, false, true},
+		{"other tables come first", local, false, true, false},
+		{"the receiver", ruleset.Test{Field: ruleset.DstAddrType, Ranges: local.Ranges}, true, true, false},
+	} {
+		chain := ruleset.Chain{Name: "c", Base: &ruleset.Base{Hook: ruleset.Prerouting, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter},
+			Rules: []ruleset.Rule{{Number: 1, Steps: []ruleset.Step{c.step, ruleset.Verdict{Code: ruleset.Drop}}}}}
+		rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: ruleset.IP4, Name: "t", Chains: []ruleset.Chain{chain}}}}
+		im, err := image.Compile(rules.Flatten(rs, rules.Class{Family: ruleset.IP4, LocalFirst: c.localFirst}), nil, image.Options{Stage: image.Pre})
+		if err != nil || im == nil {
+			t.Fatal(im, err)
+		}
+		if slow, proves := im.Slow > 0, im.Shape.Asks&image.AsksSender != 0; slow != c.slow || proves != c.proves {
+			t.Errorf("%s: slow %v, to be proved %v: %v", c.name, slow, proves, im.Left)
+		}
+	}
+}
 
 // For random rules and packets the node says what the rules mean, or leaves the packet to Linux.
 func TestNodeDoesWhatRulesMean(t *testing.T) {

@@ -64,7 +64,7 @@ func someRanges(t *rapid.T, f Field) []Range {
 var testable = []Field{
 	IIFName, OIFName, IIFIndex, OIFIndex, IIFGroup, OIFGroup, IIFType, NFProto, EtherType, IP4Src, IP4Src, IP4Dst, IP4Dst, IP6Src, IP6Dst, L4Proto, L4Proto,
 	DSField, TTL, Length, FragOffset, FlowLabel, SPort, DPort, DPort, TCPFlags, ICMPType, SetSPort, Mark, Mark, CTState, CTState, CTStateNAT, CTStatus,
-	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, DstAddrType, EtherSrc, EtherDst,
+	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, SrcAddrType, DstAddrType, EtherSrc, EtherDst,
 }
 
 func someTest(t *rapid.T) Test {

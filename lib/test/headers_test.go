@@ -21,7 +21,7 @@ func needCompiler(t *testing.T, name string) {
 	}
 }
 
-// compileText compiles a source as build.sh does, without writing an object, and returns what the compiler said.
+// compileText compiles a source as build.sh does, without writing an object unless the options say where, and returns what the compiler said.
 func compileText(clang, source string, options ...string) (string, error) {
 	machine, err := exec.Command("uname", "-m").Output()
 	if err != nil {
@@ -29,7 +29,8 @@ func compileText(clang, source string, options ...string) (string, error) {
 	}
 	cmd := exec.Command(clang, slices.Concat([]string{"-target", "bpfel", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror",
 		"-Wno-unused-parameter", "-Wno-sign-compare", "-I../include", "-I../../bpf/third_party/libbpf",
-		"-I/usr/include/" + strings.TrimSpace(string(machine)) + "-linux-gnu"}, options, []string{"-x", "c", "-c", "-o", "/dev/null", "-"})...)
+		"-I/usr/include/" + strings.TrimSpace(string(machine)) + "-linux-gnu",
+		"-o", "/dev/null"}, options, []string{"-x", "c", "-c", "-"})...)
 	cmd.Stdin = strings.NewReader(source)
 	said, err := cmd.CombinedOutput()
 	return string(said), err

@@ -95,6 +95,26 @@ func TestHeavyKeeper(t *testing.T) {
 	})
 }
 
+// TestHeavyKeeperEnd: a count stays at its end.
+func TestHeavyKeeperEnd(t *testing.T) {
+	m := load(t, "hkeeper", nil)
+	seedKeeper(m, *seed)
+	raw := make([]byte, 2<<10*8+8)
+	m.run("keeper_steps", []step{{A: 42}})
+	m.get("keeper", raw)
+	for at := 4; at < len(raw)-8; at += 8 {
+		if binary.NativeEndian.Uint32(raw[at:]) != 0 {
+			binary.NativeEndian.PutUint32(raw[at:], math.MaxUint32-1)
+		}
+	}
+	m.put("keeper", raw)
+	for i, s := range m.run("keeper_steps", []step{{A: 42}, {A: 42}, {A: 42}, {Op: 1, A: 42}}) {
+		if s.Out != math.MaxUint32 {
+			t.Errorf("answer %d is %d, want %d", i, s.Out, uint32(math.MaxUint32))
+		}
+	}
+}
+
 // heaviest is struct heaviest of bpf/hkeeper.bpf.c.
 type heaviest struct {
 	Print          [64]uint16

@@ -326,3 +326,36 @@ func TestNitroRange(t *testing.T) {
 		}
 	}
 }
+
+// TestNitroWraps: a counter at its end goes on at the other one, and no other counter is touched.
+func TestNitroWraps(t *testing.T) {
+	m := load(t, "nitro", nil)
+	m.put("geo", geo.NewTable(1))
+	m.put("nitro", struct {
+		State      uint64
+		Skip, Step uint32
+	}{1, 0, 256})
+	const last, first = math.MaxInt32 - 127, math.MinInt32 + 128
+	counters := make([]int32, 5<<12)
+	for i := range counters {
+		counters[i] = last
+	}
+	m.put("sketch", counters)
+	m.run("nitro_steps", []step{{A: 42}, {A: 43}, {A: 44}})
+	m.get("sketch", counters)
+	wrapped, lowered := 0, 0
+	for i, c := range counters {
+		switch c {
+		case last:
+		case first:
+			wrapped++
+		case last - 256:
+			lowered++
+		default:
+			t.Errorf("counter %d is %d", i, c)
+		}
+	}
+	if wrapped == 0 || wrapped+lowered != 15 {
+		t.Errorf("%d counters wrapped and %d were lowered, want 15 in all", wrapped, lowered)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shuntnet/shunt/internal/kstate"
 	"github.com/shuntnet/shunt/internal/lab"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
@@ -37,10 +39,10 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, sure := rules.NewInterpreter(rs), !asksAddressTypes(rs)
+	in, untold := rules.NewInterpreter(rs), r.linux.untoldTypes(rs)
 	ports := asksAny(rs, ruleset.PhysIn, ruleset.PhysOut)
 	return func(p Packet, out int) bool {
-		if !sure || !whole(p) || r.c.Slow.bridges(p.Port) && hooked(rs, p.Port) || r.c.Slow.bridges(out) && hooked(rs, out) {
+		if !whole(p) || untold(p) || r.c.Slow.bridges(p.Port) && hooked(rs, p.Port) || r.c.Slow.bridges(out) && hooked(rs, out) {
 			return false
 		}
 		q := rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
@@ -149,22 +151,30 @@ func (r *run) idleStages() (idleStages, error) {
 	return out, nil
 }
 
-// asksAddressTypes says whether rules ask what only Linux can say of a packet: the type of its sender's address, or of the receiver's before the route
-// or in IPv6. (Routing rules that come before the local ones make it so behind the route of IPv4 too: cases by hand alone.)
-func asksAddressTypes(rs *ruleset.Ruleset) bool {
+// untoldTypes says of which packets rules ask what only Linux can say: the type of the receiver's address before the route, that of a sender
+// to whom there is no route, both in IPv6. (Routing rules that come before the local ones make it so in all of IPv4 too: cases by hand alone.)
+func (t *twin) untoldTypes(rs *ruleset.Ruleset) func(Packet) bool {
+	asks := func(but ruleset.Family, fields ...ruleset.Field) bool {
+		some := *rs
+		some.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t ruleset.Table) bool { return t.Family == but })
+		return asksAny(&some, fields...)
+	}
 	early := slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool { return c.Base != nil && c.Base.Hook == ruleset.Prerouting })
 	})
-	return slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
-		alone := func(f ruleset.Field) bool {
-			return f == ruleset.SrcAddrType || f == ruleset.DstAddrType && (early || t.Family != ruleset.IP4)
+	six, receiver, sender := asks(ruleset.IP4, ruleset.SrcAddrType, ruleset.DstAddrType), early && asks(ruleset.IP6, ruleset.DstAddrType), asks(ruleset.IP6, ruleset.SrcAddrType)
+	return func(p Packet) bool {
+		switch h, _ := readIP(p.Frame); {
+		case h.version == 6:
+			return six
+		case receiver:
+			return true
+		case sender:
+			routes, err := t.dut.Netlink().RouteGet(h.src.AsSlice())
+			return err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST
 		}
-		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool {
-			return slices.ContainsFunc(c.Rules, func(r ruleset.Rule) bool {
-				return slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { return slices.ContainsFunc(asked(s), alone) })
-			})
-		})
-	})
+		return false
+	}
 }
 
 // hooked says whether a device has chains of its own: those of a bridge's port are not asked, since its packets are the bridge's.

@@ -118,7 +118,7 @@ func (t *twin) apply(commands []string) (string, error) {
 		n := 1
 		word, rest, _ := strings.Cut(commands[0], " ")
 		if tool, input, ok := strings.Cut(commands[0], "\n"); ok {
-			said.WriteString(complaint(t.dut.Feed(input, "%s", tool), word))
+			said.WriteString(complaint(t.dut.Feed(input, "%s", waiting(tool)), word))
 			commands = commands[1:]
 			continue
 		}
@@ -185,11 +185,16 @@ func (t *twin) apply(commands []string) (string, error) {
 			}
 			time.Sleep(d)
 		default:
-			said.WriteString(complaint(t.dut.Shell(commands[0]), word))
+			said.WriteString(complaint(t.dut.Shell(waiting(commands[0])), word))
 		}
 		commands = commands[n:]
 	}
 	return said.String(), nil
+}
+
+// waiting makes the tools of legacy tables wait for their lock, which all namespaces share.
+func waiting(command string) string {
+	return strings.NewReplacer("tables-legacy-restore", "tables-legacy-restore -w", "tables-legacy ", "tables-legacy -w ").Replace(command)
 }
 
 // toolOf is "ip", "ip -6", "tc" or "bridge": what one process can run in a batch.

@@ -50,8 +50,11 @@ func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
 		return ruleset.Num(0), l.o.CT && at.tracked && !l.untrack
 	case ruleset.PacketType: // to the host, by the Ethernet header
 		return ruleset.Num(0), true
-	case ruleset.DstAddrType: // before the route a packet may yet be for the host; that of a sender (ruleset.SrcAddrType) is never sure, see accept_local
+	case ruleset.DstAddrType: // before the route a packet may yet be for the host
 		return unicast, at.routed() && l.pr.Class.LocalFirst
+	case ruleset.SrcAddrType: // the program proves it, of who gets as far, if one is asked for
+		l.sender = l.sender || l.pr.Class.LocalFirst
+		return unicast, l.pr.Class.LocalFirst
 	}
 	return ruleset.Value{}, false
 }

@@ -24,9 +24,12 @@ const (
 type Shape struct {
 	On   bool
 	Dims uint16 // 1 << Dim
-	Asks uint32 // 1 << value: what the conditions ask for that no row knows
+	Asks uint32 // 1 << value: what the conditions ask for that no row knows; AsksSender
 	Sets Sets
 }
+
+// AsksSender, in Shape.Asks, says that the image holds for senders whose address is of type unicast, which the program has to prove: SHUNT_ASKS_SENDER.
+const AsksSender = 1 << 30
 
 // Sets is what entries change of a packet.
 type Sets uint32

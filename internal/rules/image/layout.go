@@ -78,6 +78,9 @@ func layOut(in *lowered, devices []rules.Device, class rules.Class) (*Image, err
 	}
 	w := &writer{in: in, ids: map[ruleset.CounterID]uint32{}, devices: devices, bridged: class.Bridged}
 	w.Shape.On, w.Image.Entries, w.Unsaid, w.Left = true, len(in.entries), in.unsaid, in.left
+	if in.sender {
+		w.Shape.Asks |= AsksSender
+	}
 	w.Bytes = make([]byte, headerSize+recordSize*len(in.entries))
 	for i := range in.entries {
 		if err := w.record(i, &in.entries[i]); err != nil {

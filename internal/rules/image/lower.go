@@ -23,6 +23,7 @@ type lowering struct {
 	at      map[target]int // where the entries of an entry of the program begin
 	left    []rules.SlowTraffic
 	unsaid  int
+	sender  bool   // what is said holds for senders of type unicast
 	why     string // what of the entry at hand cannot be expressed; the first thing counts
 }
 
@@ -32,6 +33,7 @@ type lowered struct {
 	at      map[target]int
 	left    []rules.SlowTraffic
 	unsaid  int
+	sender  bool
 }
 
 func newLowering(pr *rules.Program, devices []rules.Device, o Options) *lowering {
@@ -76,7 +78,7 @@ func (l *lowering) run() *lowered {
 			l.list(n+1, list, 0, entry{then: back})
 		}
 	}
-	return &lowered{l.out, l.at, l.left, l.unsaid}
+	return &lowered{l.out, l.at, l.left, l.unsaid, l.sender}
 }
 
 func (l *lowering) list(n int, list []rules.Entry, first int, end entry) {

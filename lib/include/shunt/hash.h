@@ -10,7 +10,7 @@
  * Not for secrets: someone who can choose keys and knows the seed can choose collisions. Take the seed from bpf_get_prandom_u32() or
  * user space, once.
  *
- * Cost: docs/bench-lib.md. The length has to be constant after inlining. Any kernel.
+ * Cost: two multiplications per eight bytes (docs/bench-lib.md), no branch. The length has to be constant after inlining. Any kernel.
  */
 #ifndef SHUNT_LIB_HASH_H
 #define SHUNT_LIB_HASH_H

@@ -11,7 +11,7 @@
  * (shunt_geo_fill() below, or lib/geo for Go): exact to 2^-32 per entry, one look into the table. The distribution's tail
  * beyond the table is exact too: it has no memory, so its entry says "255 and draw again".
  *
- * Cost: docs/bench-lib.md. Any kernel.
+ * Cost: docs/bench-lib.md. A draw is a loop of up to SHUNT_GEO_TURNS, some 2,000 instructions to the verifier. Any kernel.
  */
 #ifndef SHUNT_LIB_RAND_H
 #define SHUNT_LIB_RAND_H
