@@ -146,7 +146,7 @@ func markRules(six string) []string {
 var markChanges = [][]string{
 	{"ipset add k 10.0.0.10,0x12"}, {"ipset del k 10.0.0.10,0x11"}, {"ipset flush k6"}, {"ipset add k6 fd00::1:0:0:0:10,0x1f"}, {"ipset add g " + hostMAC(0, 0).String()}, {"ipset del e " + hostMAC(0, 0).String(), "ipset add e " + portMAC(0).String()},
 	{"ipset add f 10.0.0.10," + hostMAC(0, 0).String()}, {"ipset add f6 fd00::1:0:0:0:10," + hostMAC(0, 0).String()}, {"ipset add f 10.5.1.1," + portMAC(0).String()}, {"ipset flush g"}, {"ipset add l e"},
-	{"ipset create t hash:ip,mac timeout 100", "ipset add t 10.0.0.10," + hostMAC(0, 0).String() + " timeout 1", "ipset swap f t"}, {"sleep 1200ms"}, {"ipset create u bitmap:ip,mac range 10.0.0.0/24", "ipset add u 10.0.0.10," + hostMAC(0, 0).String(), "ipset swap f u"},
+	{"ipset create t hash:ip,mac timeout 100", "ipset add t 10.0.0.10," + hostMAC(0, 0).String() + " timeout 90", "ipset swap f t"}, {"ipset create u bitmap:ip,mac range 10.0.0.0/24", "ipset add u 10.0.0.10," + hostMAC(0, 0).String(), "ipset swap f u"},
 	{"ipset create v hash:ip,mark markmask 0xf comment", "ipset add v 10.0.0.10,0xf1", "ipset swap k v"}, {"ipset create w hash:ip,mark markmask 0xf0 forceadd", "ipset add w 10.0.0.10,0x1f", "ipset swap k w"},
 }
 
@@ -199,6 +199,8 @@ func ipsetTraps() []hand {
 	for _, do := range markChanges {
 		byMark.steps = append(byMark.steps, atOnce(all, do...))
 	}
+	// What has passed away before the first packet: nothing that ends while packets flow ends in both routers at once.
+	byMark.steps = append(byMark.steps, step(all, "ipset create x hash:ip,mac timeout 90", "ipset add x 10.0.0.10,"+hostMAC(0, 0).String()+" timeout 1", "ipset swap f x", "sleep 2500ms"))
 	out = append(out, byIface, byMark)
 	frozenSets := hand{name: "rules live ipset frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{
 		step(some(), append(to5(gw1, gw1v6), ipsetsBegin(), forwardChain("iptables-legacy", "ACCEPT", ipsetRules("")...))...)}}

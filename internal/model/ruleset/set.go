@@ -38,11 +38,10 @@ type Set struct {
 	Unknown string
 }
 
-// LiveTypes are the types of ipset whose elements programs can look up in the kernel's own tables (bpf/node/ipset.h). That could look hash:ip,mark, hash:mac and hash:ip,mac
-// up too, but they are left out until a kernel that has them was compared with it (test/diff: "rules live ipset mark").
+// LiveTypes are the types of ipset whose elements programs can look up in the kernel's own tables (bpf/node/ipset.h).
 var LiveTypes = []string{
 	"hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "bitmap:ip", "bitmap:port", "list:set", "hash:ip,port,ip", "hash:ip,port,net",
-	"hash:net,iface", "bitmap:ip,mac",
+	"hash:net,iface", "bitmap:ip,mac", "hash:ip,mark", "hash:mac", "hash:ip,mac",
 }
 
 // Element is one element. A key matches when each part lies in its range. Where several match, one counts. Of an ipset it is the most specific: the
