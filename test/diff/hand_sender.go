@@ -41,9 +41,11 @@ func senderRules() []hand {
 	change := add("changes", "addresses and routes that make another type of a sender hold from the next packet on", early)
 	halt := add("changes frozen", "the same while shunt's process is stopped", append(tables("iptables-legacy"), behind)...)
 	halt.slow.IP4, change.slow.IP4 = true, true // what is between two lives, or has just changed
-	for _, do := range changes {
+	for i, do := range changes {
 		change.steps = append(change.steps, atOnce(all, do))
-		halt.steps = append(halt.steps, frozen(all, do))
+		if i < 6 { // those of the table of local addresses; each takes two seconds
+			halt.steps = append(halt.steps, frozen(all, do))
+		}
 	}
 	change.steps, halt.steps = append(change.steps, step(all)), append(halt.steps, step(all))
 	late := add("begins", "rules that ask begin and end while packets flow, for which no program proved anything", "nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }", "nft add rule ip t f tcp dport 80 counter drop")
