@@ -3,12 +3,8 @@
 package kstate
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -81,28 +77,20 @@ func (w *hookWalk) hooks(family model.Family, hook uint32) ([]walkedHook, error)
 	return list, nil
 }
 
-// symbol names a kernel function. Reading the list of all symbols takes the kernel tens of milliseconds, so those of netfilter are kept along the way.
+// symbol names a kernel function. Those of netfilter are kept along the way.
 func (w *hookWalk) symbol(addr uint64) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if name, ok := w.symbols[addr]; ok {
 		return name, nil
 	}
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return "", fmt.Errorf("naming a netfilter hook: %w", err)
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); { // address, type, name, and a tab and [module]
-		number, rest, _ := bytes.Cut(lines.Bytes(), []byte{' '})
-		if len(rest) < 3 || rest[0]|0x20 != 't' {
-			continue // no function
-		}
-		name, _, _ := bytes.Cut(rest[2:], []byte{'\t'})
-		at, err := strconv.ParseUint(string(number), 16, 64)
-		if err == nil && w.symbols[at] == "" && (at == addr || at != 0 && classify(string(name)) != model.NFOther) {
+	err := eachFunction(func(at uint64, name []byte, _ bool) {
+		if w.symbols[at] == "" && (at == addr || at != 0 && classify(string(name)) != model.NFOther) {
 			w.symbols[at] = string(name)
 		}
+	})
+	if err != nil {
+		return "", fmt.Errorf("naming a netfilter hook: %w", err)
 	}
 	if w.symbols[addr] == "" {
 		w.symbols[addr] = fmt.Sprintf("%#x", addr)

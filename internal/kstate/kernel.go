@@ -3,7 +3,6 @@
 package kstate
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -33,8 +32,8 @@ type kernel interface {
 	netlink(q request, each func(typ uint16, data []byte) error) error
 	// file reads a small file of /proc or /sys without trailing newline.
 	file(path string) (string, error)
-	// symbol says whether the kernel itself, and no module of it, has a function of this name.
-	symbol(name string) (bool, error)
+	// builtin says which of these functions the kernel itself has, and no module of it.
+	builtin(functions []string) (map[string]bool, error)
 	// list names the entries of a directory.
 	list(path string) ([]string, error)
 	// driver is the ethtool driver name of a device.
@@ -115,19 +114,8 @@ func (l *live) file(path string) (string, error) {
 	}
 }
 
-func (l *live) symbol(name string) (bool, error) {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() { // address, type, name; of a module's: [module]
-		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[2] == name {
-			return true, nil
-		}
-	}
-	return false, lines.Err()
+func (l *live) builtin(functions []string) (map[string]bool, error) {
+	return builtinFunctions(functions)
 }
 
 func (l *live) list(path string) ([]string, error) {

@@ -4,7 +4,9 @@ package kstate
 
 import (
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -55,10 +57,12 @@ func (r *Reader) readBuiltin() (map[string]bool, error) {
 	out := map[string]bool{}
 	list, err := r.k.file("/lib/modules/" + release + "/modules.builtin")
 	if err != nil {
+		found, err := r.k.builtin(slices.Collect(maps.Values(functions)))
+		if err != nil {
+			return nil, err
+		}
 		for module, function := range functions {
-			if out[module], err = r.k.symbol(function); err != nil {
-				return nil, err
-			}
+			out[module] = found[function]
 		}
 		return out, nil
 	}

@@ -27,28 +27,22 @@ func (bare) file(path string) (string, error) {
 
 func (bare) list(string) ([]string, error) { return nil, fs.ErrNotExist }
 
-func (b bare) symbol(name string) (bool, error) {
+func (b bare) builtin(functions []string) (map[string]bool, error) {
 	if b.unreadable {
-		return false, errors.New("not permitted")
+		return nil, errors.New("not permitted")
 	}
-	return b.kernel.symbol(name)
+	return b.kernel.builtin(functions)
 }
 
 // TestBuiltinWithoutList: without modules.builtin the kernel's symbols tell, and what cannot be told at all is a fault.
 func TestBuiltinWithoutList(t *testing.T) {
-	own, err := newLive().symbol("tcp_v4_rcv")
-	if err != nil || !own {
-		t.Fatalf("a function that is in every kernel: %v, %v", own, err)
-	}
-	if own, err := newLive().symbol("no_kernel_has_this"); err != nil || own {
-		t.Fatalf("a function that is in none: %v, %v", own, err)
+	const every, none = "tcp_v4_rcv", "no_kernel_has_this"
+	found, err := newLive().builtin([]string{every, none, functions["nf_tables"]})
+	if err != nil || !found[every] || found[none] {
+		t.Fatalf("built in are %v, %v", found, err)
 	}
 	r := newReader(Options{}, bare{kernel: newLive()})
-	want, err := newLive().symbol(functions["nf_tables"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := r.loaded("nf_tables"); got != want {
+	if got, want := r.loaded("nf_tables"), found[functions["nf_tables"]]; got != want {
 		t.Errorf("nf_tables built in: %v, the kernel's symbols say %v", got, want)
 	}
 	if len(r.faults) != 0 {

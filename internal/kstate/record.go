@@ -124,9 +124,16 @@ func (k *recorded) file(path string) (string, error) {
 	return text, err
 }
 
-func (k *recorded) symbol(name string) (bool, error) {
-	found, err := k.kernel.symbol(name)
-	k.rec.write(entry{Ask: "symbol " + name, Text: strconv.FormatBool(found)}, err)
+// builtin is written down as the names of those that were found.
+func (k *recorded) builtin(functions []string) (map[string]bool, error) {
+	found, err := k.kernel.builtin(functions)
+	e := entry{Ask: "builtin"}
+	for name, is := range found {
+		if is {
+			e.Names = append(e.Names, name)
+		}
+	}
+	k.rec.write(e, err)
 	return found, err
 }
 
@@ -212,9 +219,13 @@ func (k *replay) file(path string) (string, error) {
 	return e.Text, err
 }
 
-func (k *replay) symbol(name string) (bool, error) {
-	e, err := k.next("symbol " + name)
-	return e.Text == "true", err
+func (k *replay) builtin([]string) (map[string]bool, error) {
+	e, err := k.next("builtin")
+	found := map[string]bool{}
+	for _, name := range e.Names {
+		found[name] = true
+	}
+	return found, err
 }
 
 func (k *replay) list(path string) ([]string, error) {

@@ -306,14 +306,20 @@ func TestNitro(t *testing.T) {
 	}
 }
 
-// TestNitroRange: what a probability of one counts is exact, also the mean of an even number of rows.
-func TestNitroRange(t *testing.T) {
+// loadNitroOfOne loads a sketch that counts every packet in every row.
+func loadNitroOfOne(t *testing.T) *machine {
 	m := load(t, "nitro", nil)
 	m.put("geo", geo.NewTable(1))
 	m.put("nitro", struct {
 		State      uint64
 		Skip, Step uint32
 	}{1, 0, 256})
+	return m
+}
+
+// TestNitroRange: what a probability of one counts is exact, also the mean of an even number of rows.
+func TestNitroRange(t *testing.T) {
+	m := loadNitroOfOne(t)
 	steps := make([]step, 1000, 1003)
 	for i := range steps {
 		steps[i].A = 42
@@ -329,12 +335,7 @@ func TestNitroRange(t *testing.T) {
 
 // TestNitroWraps: a counter at its end goes on at the other one, and no other counter is touched.
 func TestNitroWraps(t *testing.T) {
-	m := load(t, "nitro", nil)
-	m.put("geo", geo.NewTable(1))
-	m.put("nitro", struct {
-		State      uint64
-		Skip, Step uint32
-	}{1, 0, 256})
+	m := loadNitroOfOne(t)
 	const last, first = math.MaxInt32 - 127, math.MinInt32 + 128
 	counters := make([]int32, 5<<12)
 	for i := range counters {
