@@ -143,26 +143,37 @@ func (d *Daemon) Status() (*api.Status, error) {
 	return s, nil
 }
 
-// Reaction is the longest time that a round of the daemon took since a moment, from the kernel's first event to its effect, in milliseconds.
+// Reaction is the longest time that a round of the daemon took since a moment, from the kernel's first event to its effect, in milliseconds. It waits until the
+// daemon has noticed something.
 func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
+	for range 20 {
+		events, err := d.events()
+		if err != nil {
+			return 0, err
+		}
+		some := false
+		for _, e := range events {
+			if e.When.After(since) {
+				ms, some = max(ms, e.TookMS), true
+			}
+		}
+		if some {
+			return ms, nil
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	return 0, Spoiled("the daemon noticed nothing in 5 s")
+}
+
+func (d *Daemon) events() (events []api.Event, err error) {
 	out, err := exec.Command(d.Binary, "show", "events", "--json", "--runtime-dir", d.Dir).Output()
 	if err != nil {
-		return 0, fmt.Errorf("asking the daemon for its events: %w", err)
+		return nil, fmt.Errorf("asking the daemon for its events: %w", err)
 	}
-	var events []api.Event
 	if err := json.Unmarshal(out, &events); err != nil {
-		return 0, fmt.Errorf("understanding the daemon's events: %w", err)
+		return nil, fmt.Errorf("understanding the daemon's events: %w", err)
 	}
-	some := false
-	for _, e := range events {
-		if e.When.After(since) {
-			ms, some = max(ms, e.TookMS), true
-		}
-	}
-	if !some {
-		return 0, Spoiled("the daemon noticed nothing")
-	}
-	return ms, nil
+	return events, nil
 }
 
 // Fast is how many packets shunt has forwarded that came in at an interface.
