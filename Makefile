@@ -67,8 +67,12 @@ FUZZ = $(SHARES) -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VE
 diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, CASE=file
 	$(if $(CASE),$(RIG) -v -run TestRegress -case $(abspath $(CASE)),$(RIG) -v -timeout 30m -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) $(SHARES) $(if $(UNCOVERED),-uncovered) $(DIFF_ARGS))
 
-diff-ci: build ## the same as CI runs it: what fails is run once more alone, and the output is only what people read
-	SHOW='^Test(ZCoverage|Generated|Conversations)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 30m -shrink 40 -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) $(SHARES) $(DIFF_ARGS)
+hands: SHELL := /bin/bash -o pipefail
+hands: build ## the rig's cases by hand alone, each at both hooks, of which CI runs the large families at one (root; half an hour) [RECORD=file]
+	{ echo "make hands: commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(date -u +%F)"; SHOW='^TestHand$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 60m -uncovered -run '^TestHand$$' $(DIFF_ARGS); } 2>&1 | tee $(or $(RECORD),/dev/null)
+
+diff-ci: build ## the same as CI runs it: cases by hand of the large families at one hook, what fails once more alone, and the output is only what people read
+	SHOW='^Test(ZCoverage|Generated|Conversations)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -turns -timeout 30m -shrink 40 -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) $(SHARES) $(DIFF_ARGS)
 
 fuzz: fuzz-lib fuzz-rig ## both of the following, one after the other
 
@@ -208,4 +212,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate manifest setup clean demo test test-unit diff diff-ci fuzz fuzz-lib fuzz-rig fuzz-million mutants rulesets test-docker test-flannel test-flannel-ci test-deploy test-k8s test-vm test-vm-ci test-vm-all test-vm-lib lib-compilers bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-lib bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate manifest setup clean demo test test-unit diff hands diff-ci fuzz fuzz-lib fuzz-rig fuzz-million mutants rulesets test-docker test-flannel test-flannel-ci test-deploy test-k8s test-vm test-vm-ci test-vm-all test-vm-lib lib-compilers bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-lib bench-page bench-peers install deb uninstall
