@@ -81,32 +81,30 @@ func (w *twins) compare(what string, questions []probe) (linux map[string]string
 		}
 	}
 	settling.Wait()
-	var said [2]map[string]string
-	ask := func() []string {
+	linux, found, first := beside.Lasting(func() (map[string]string, map[string]string) {
+		var said [2]map[string]string
 		var wg sync.WaitGroup
 		for i, c := range w.clusters {
 			wg.Add(1)
 			go func() { defer wg.Done(); said[i] = c.askAll(questions) }()
 		}
 		wg.Wait()
-		return beside.Differences(said[0], said[1])
-	}
-	found := ask()
-	if len(found) > 0 {
-		w.Logf("%s: asked again, since it differed: %q", what, found)
-		found = ask()
+		return said[0], said[1]
+	})
+	if len(first) > 0 {
+		w.Logf("%s: asked again, since it differed: %q", what, first)
 	}
 	for _, d := range found {
 		w.Errorf("%s: %s", what, d)
 	}
 	works := 0
-	for _, a := range said[0] {
+	for _, a := range linux {
 		if strings.Contains(a, "as sent: true") {
 			works++
 		}
 	}
 	w.Logf("%5.2f s  %s: %d questions, %d transfers among the answers, %d differences", time.Since(started).Seconds(), what, len(questions), works, len(found))
-	return said[0]
+	return linux
 }
 
 // TestFlannel asks the same of clusters with shunt and without, for each of Flannel's backends, with rules for services and policies; and, for some, after everything that happens to clusters.

@@ -94,28 +94,26 @@ func (w *twins) both(do func(c *cluster)) {
 	}
 }
 
-// compare asks both and tells the differences. It asks once more what differs, since a resolution may time out on a busy machine.
+// compare asks both and tells the differences.
 func (w *twins) compare(what string, questions []string) (linux map[string]string) {
 	w.Helper()
 	started := time.Now()
 	for _, n := range w.clusters[1].nodes {
 		n.shunt.Settled()
 	}
-	var said [2]map[string]string
-	ask := func() []string {
+	linux, found, first := beside.Lasting(func() (map[string]string, map[string]string) {
+		var said [2]map[string]string
 		w.both(func(c *cluster) { said[slices.Index(w.clusters[:], c)] = c.askAll(questions) })
-		return beside.Differences(said[0], said[1])
-	}
-	found := ask()
-	if len(found) > 0 {
-		w.Logf("%s: asked again, since it differed: %q", what, found)
-		found = ask()
+		return said[0], said[1]
+	})
+	if len(first) > 0 {
+		w.Logf("%s: asked again, since it differed: %q", what, first)
 	}
 	for _, d := range found {
 		w.Errorf("%s: %s", what, d)
 	}
 	w.Logf("%5.1f s  %s: %d questions, %d differences", time.Since(started).Seconds(), what, len(questions), len(found))
-	return said[0]
+	return linux
 }
 
 // TestServices asks the same of clusters with shunt and without, by both of kube-proxy's modes, and after everything that happens to services.
