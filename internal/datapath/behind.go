@@ -140,10 +140,14 @@ func (d *Datapath) Tend() time.Duration {
 	return never
 }
 
-// missing is a generic program that a port could use.
+// missing is a generic program that a port could use as it is configured: loading one takes half a second of a CPU.
 func (d *Datapath) missing() (graph.Hook, bool) {
 	for key, a := range d.ports {
-		if v := a.variant(key.hook); d.generic.missing(v) {
+		want := &a.key.config
+		if a.awaits() {
+			want = &a.awaited.config
+		}
+		if v := a.variant(key.hook); serves(want) && d.generic.missing(v) {
 			return v, true
 		}
 	}

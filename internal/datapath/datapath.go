@@ -337,7 +337,7 @@ func (d *Datapath) disperse(jobs []*job) {
 	}
 	d.register(loads)
 	for _, j := range loads {
-		if variant := j.variant(); d.generic.missing(variant) {
+		if variant := j.variant(); serves(&j.want.config) && d.generic.missing(variant) {
 			prog, err := d.generic.load(variant, d.generic.fixed)
 			d.generic.loaded(variant, d.generic.fixed, prog, err)
 		}

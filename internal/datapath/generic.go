@@ -119,11 +119,14 @@ func (g *generic) loaded(variant graph.Hook, fixed bpfobj.Config, prog *ebpf.Pro
 	g.programs[variant] = prog
 }
 
+// serves says whether generic programs can serve a configuration: with the lookup of connections they are more than the verifier takes, and with rules for bridged
+// packets more than there is stack for.
+func serves(c *bpfobj.Config) bool { return c.Lower == 0 && c.Track == 0 && c.Shown4|c.Shown6 == 0 }
+
 // offer makes a job's configuration ready for the generic program, where that can serve it. Nothing is in force before point.
 func (g *generic) offer(j *job) {
-	// With the lookup of connections the generic program is more than the verifier takes, and with rules for bridged packets more than there is stack for.
 	c := j.want.config
-	if !g.fits(j.variant()) || g.broken || j.place == 0 || c.Lower != 0 || c.Track != 0 || c.Shown4|c.Shown6 != 0 {
+	if !g.fits(j.variant()) || g.broken || j.place == 0 || !serves(&c) {
 		return
 	}
 	if owner, taken := g.owners[j.key.place()]; taken && owner != j.key.index {
