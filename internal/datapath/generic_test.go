@@ -439,6 +439,31 @@ func (r *tiered) frames() map[string][]byte {
 }
 
 // TestSparesAreBounded: counters of a hundred devices that went at once are not kept, and their places are given again.
+// TestGenericOnlyWhereItServes: half a second of a CPU is not spent on a program that no port could run.
+func TestGenericOnlyWhereItServes(t *testing.T) {
+	for name, c := range map[string]struct {
+		config bpfobj.Config
+		want   bool
+	}{
+		"a router":                       {bpfobj.Config{}, true},
+		"connections are looked up":      {bpfobj.Config{Track: 1}, false},
+		"a device on another":            {bpfobj.Config{Lower: 3}, false},
+		"bridged packets meet rules":     {bpfobj.Config{Shown4: 1}, false},
+		"bridged packets meet ip6 rules": {bpfobj.Config{Shown6: 1}, false},
+	} {
+		for _, awaits := range []bool{false, true} {
+			a := &attachment{}
+			if a.key.config = c.config; awaits {
+				a.key, a.awaited = programKey{}, programKey{loaded: true, config: c.config}
+			}
+			d := &Datapath{ports: map[hookKey]*attachment{{1, graph.XDP}: a}, generic: &generic{}}
+			if _, got := d.missing(); got != c.want {
+				t.Errorf("%s, awaits %v: a generic program is to be loaded: %v, want %v", name, awaits, got, c.want)
+			}
+		}
+	}
+}
+
 func TestSparesAreBounded(t *testing.T) {
 	withTiers(t, graph.TC, Generic, func(r *tiered) {
 		g := r.generic

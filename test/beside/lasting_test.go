@@ -10,11 +10,11 @@ func TestLasting(t *testing.T) {
 		said []answers // the last one goes on
 		want int
 	}{
-		"equal":                             {[]answers{{"a", "a"}}, 0},
-		"equal when asked again":            {[]answers{{"a", "b"}, {"a", "a"}}, 0},
-		"differs each time":                 {[]answers{{"a", "b"}}, 1},
-		"each gives what the other gives":   {[]answers{{"a", "b"}, {"b", "a"}, {"a", "b"}}, 0},
-		"one gives what the other does not": {[]answers{{"a", "b"}, {"b", "c"}, {"b", "c"}}, 1},
+		"equal":                      {[]answers{{"a", "a"}}, 0},
+		"equal when asked again":     {[]answers{{"a", "b"}, {"a", "a"}}, 0},
+		"differs each time":          {[]answers{{"a", "b"}}, 1},
+		"each gives the other's":     {[]answers{{"a", "b"}, {"b", "a"}}, 0},
+		"one gives what nobody gave": {[]answers{{"a", "b"}, {"b", "c"}}, 1},
 	} {
 		n := 0
 		_, lasting, first := Lasting(func() (linux, beside map[string]string) {

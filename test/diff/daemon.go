@@ -158,7 +158,7 @@ func (d *daemon) explain(port int, frame []byte) (e explanation, err error) {
 func (d *daemon) settle(bound time.Duration) (status, error) {
 	time.Sleep(bound)
 	last, err := d.status()
-	patience := 400 * bound
+	patience := 125 * bound
 	for deadline := time.Now().Add(patience); err == nil; {
 		time.Sleep(bound / 4)
 		var now status

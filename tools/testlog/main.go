@@ -121,8 +121,9 @@ func (s *summary) follow(in io.Reader, out io.Writer) (bool, error) {
 		fmt.Fprintf(out, "FAIL\t%s\tdid not finish\n", name)
 		bad, s.final = true, true
 	}
-	s.print(out)
-	return !bad && s.failed == 0 && s.passed > 0, nil
+	ok := !bad && s.failed == 0 && s.passed > 0
+	s.print(out, ok)
+	return ok, nil
 }
 
 // end takes the end of a test; a failed one's output is shown at once.
@@ -227,7 +228,7 @@ func reason(output []string) string {
 	return "no reason given"
 }
 
-func (s *summary) print(out io.Writer) {
+func (s *summary) print(out io.Writer, ok bool) {
 	for _, why := range slices.Sorted(maps.Keys(s.reasons)) {
 		tests := s.reasons[why]
 		slices.Sort(tests)
@@ -237,7 +238,7 @@ func (s *summary) print(out io.Writer) {
 		fmt.Fprintf(out, "skipped: %s (%s)\n", why, strings.Join(tests, ", "))
 	}
 	verdict := "PASS"
-	if s.failed > 0 || s.passed == 0 {
+	if !ok {
 		verdict = "FAIL"
 	}
 	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped\n", verdict, s.passed, s.failed, s.skipped)

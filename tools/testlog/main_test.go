@@ -39,7 +39,8 @@ func TestFollow(t *testing.T) {
 			in:   stream(append(pass, `output|b|P|panic: boom\n`, "fail|b")...),
 			want: []string{"panic: boom", "FAIL\tb"},
 		},
-		"a stream that breaks off":      {in: stream(append(pass, "run|b|T")...), want: []string{"FAIL\tb\tdid not finish"}},
+		"a stream that breaks off":                   {in: stream(append(pass, "run|b|T")...), want: []string{"FAIL\tb\tdid not finish", "FAIL: 1 passed"}},
+		"a package that fails without a failed test": {in: stream(append(pass, "fail|b")...), want: []string{"FAIL: 1 passed"}},
 		"nothing ran":                   {in: "", want: []string{"FAIL: 0 passed"}},
 		"packages without tests do not": {in: stream(append(pass, "skip|c")...), ok: true, without: []string{"\tc\t"}},
 	} {
