@@ -61,6 +61,7 @@ func reactAt(b *suite.Bench, hook graph.Hook, n int) error {
 		return err
 	}
 	l.Engine.Settle()
+	l.Engine.Complete()
 	// The prober never sleeps, so the daemon is kept off its CPU; a machine with more of them does that by itself.
 	if err := l.Engine.Do(context.Background(), func(*datapath.Datapath) error { return suite.Pin(b.DutCPU) }); err != nil {
 		return err

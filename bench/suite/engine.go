@@ -76,6 +76,16 @@ func (e *Engine) Settled() (yes bool) {
 	return yes || err != nil
 }
 
+// Complete waits until the generic programs are there, which come only when nothing has changed for some seconds: changes cost from then on what they cost on a machine
+// that has run for longer.
+func (e *Engine) Complete() {
+	for yes := false; !yes; time.Sleep(50 * time.Millisecond) {
+		if e.Do(context.Background(), func(d *datapath.Datapath) error { yes = d.Complete(); return nil }) != nil {
+			return
+		}
+	}
+}
+
 // hooks are those that are attached at an interface.
 func (e *Engine) hooks(index int) []graph.Hook {
 	for _, p := range e.State().Graph.Ports {

@@ -141,7 +141,7 @@ always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 /* Does anything hang on the connection that has to see its packets? What does not: NAT, events, timestamps, labels. */
 always_inline int extended(struct nf_conn *ct)
 {
-	struct nf_ct_ext *ext = ct->ext;
+	struct nf_ct_ext *ext = extensions(ct);
 
 	if (!ext)
 		return 0;

@@ -70,13 +70,13 @@ A configuration file has the options' names as keys:
 	return c
 }
 
-// onlyTier is the one tier of programs that is to run, for tests (docs/rig.md); "" is what the daemon chooses.
+// onlyTier is the one tier of programs that is to run, or that there are to be both from the start, for tests (docs/rig.md); "" is what the daemon chooses.
 func onlyTier() (datapath.Tier, error) {
 	switch t := datapath.Tier(os.Getenv("SHUNT_TIER")); t {
-	case "", datapath.Generic, datapath.Specialised:
+	case "", datapath.Generic, datapath.Specialised, datapath.Both:
 		return t, nil
 	default:
-		return "", fmt.Errorf("SHUNT_TIER is %q, neither %s nor %s", t, datapath.Generic, datapath.Specialised)
+		return "", fmt.Errorf("SHUNT_TIER is %q, none of %s, %s, %s", t, datapath.Generic, datapath.Specialised, datapath.Both)
 	}
 }
 

@@ -42,7 +42,12 @@ const (
 	// calm is the same for new devices, which are those that came within a time of their youth: what they are for, such as a container, is most likely being started, and needs the CPU more.
 	calm  = 500 * time.Millisecond
 	youth = 5 * time.Second
-	// patience is how long a port waits for either at most: where containers come and go all the time there is no such moment.
+	// repose is how long no port may have wanted another program before generic ones are loaded, which takes half a second of a CPU, thirty times what a specialised one takes: while a machine
+	// starts, or a rule set grows command by command, each shape of the configuration would have its own.
+	repose = 5 * time.Second
+	// longest is how long generic programs wait for that at most.
+	longest = 30 * time.Second
+	// patience is how long a port waits for either of the first two at most: where containers come and go all the time there is no such moment.
 	patience = time.Second
 	// aside is the nice value of work behind the loop. Not the lowest: the Go runtime stops the world now and then, and has to wait for this thread too.
 	aside = 10
@@ -104,12 +109,9 @@ func (d *Datapath) Tend() time.Duration {
 	if busy || d.tier == Specialised {
 		return never
 	}
-	if variant, missing := d.missing(); missing {
-		fixed := d.generic.fixed
-		d.behind.start(func() {
-			prog, err := d.generic.load(variant, fixed)
-			d.behind.tell(func() { d.generic.loaded(variant, fixed, prog, err) })
-		})
+	variant, lacks, yet := d.lacks()
+	if lacks && d.eager {
+		d.loadGeneric(variant)
 		return never
 	}
 	if e := d.errand(); e != nil {
@@ -125,8 +127,13 @@ func (d *Datapath) Tend() time.Duration {
 		return never
 	}
 	jobs, wait := d.lasting()
-	if len(jobs) == 0 {
-		return min(wait, untaken)
+	switch {
+	case len(jobs) > 0:
+	case lacks && yet <= 0:
+		d.loadGeneric(variant)
+		return never
+	default:
+		return min(wait, untaken, yet)
 	}
 	turn := d.behind.turns.Load()
 	d.behind.start(func() {
@@ -140,7 +147,27 @@ func (d *Datapath) Tend() time.Duration {
 	return never
 }
 
-// missing is a generic program that a port could use as it is configured: loading one takes half a second of a CPU.
+// loadGeneric loads a generic program behind the loop.
+func (d *Datapath) loadGeneric(variant graph.Hook) {
+	fixed := d.generic.fixed
+	d.behind.start(func() {
+		prog, err := d.generic.load(variant, fixed)
+		d.behind.tell(func() { d.generic.loaded(variant, fixed, prog, err) })
+	})
+}
+
+// lacks is a generic program that a port could use as it is configured, and how long it is to wait yet.
+func (d *Datapath) lacks() (variant graph.Hook, lacks bool, yet time.Duration) {
+	if variant, lacks = d.missing(); !lacks {
+		d.lacking = time.Time{}
+		return variant, false, never
+	}
+	if d.lacking.IsZero() {
+		d.lacking = time.Now()
+	}
+	return variant, true, min(repose-time.Since(d.restless), longest-time.Since(d.lacking))
+}
+
 func (d *Datapath) missing() (graph.Hook, bool) {
 	for key, a := range d.ports {
 		want := &a.key.config
@@ -217,6 +244,12 @@ func (d *Datapath) meet(plan *synth.Plan, fresh []*synth.Port) {
 	if len(d.seen) > 2*len(plan.Ports) {
 		maps.DeleteFunc(d.seen, func(index int, _ time.Time) bool { return !plan.Has(index) })
 	}
+}
+
+// Complete says whether every port that a generic program could serve has one to serve it.
+func (d *Datapath) Complete() bool {
+	_, lacks := d.missing()
+	return d.tier == Specialised || !lacks
 }
 
 // Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way.

@@ -26,7 +26,7 @@ import (
 type Options struct {
 	PinDir   string        // folder for pinned links, on a BPF file system that is mounted if need be
 	Watchdog time.Duration // without a Beat for this long, everything goes to Linux
-	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised
+	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised; Both: and that from the start
 	NoCast   bool          // for tests: kernel memory is read as where bpf_rdonly_cast() does not serve (before Linux 6.17)
 	Wake     func()        // called from any goroutine when Tend has something to do; may be nil
 	Log      *slog.Logger
@@ -61,6 +61,9 @@ type Datapath struct {
 	tier            Tier
 	generic         *generic
 	behind          behind
+	eager           bool                 // generic programs are loaded before all else
+	restless        time.Time            // when a port last wanted another program
+	lacking         time.Time            // since when a generic program is missing
 	unsettled       time.Time            // when a port last began to wait for a program that is made behind the loop
 	begun           bool                 // a plan has been in force
 	last            *applied             // nil if a plan failed since
@@ -108,7 +111,10 @@ func Open(o Options) (*Datapath, error) {
 	objects.noCast = o.NoCast
 	d := &Datapath{
 		log: o.Log, objects: objects, ports: map[hookKey]*attachment{}, retired: map[hookKey]Counts{},
-		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, watched: map[int]int{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, runs: map[ebpf.ProgramID]*attachment{}, tier: o.Tier,
+		tables: emptyTables(), rules: ruleStore{clock: time.Now}, slots: map[synth.Word]uint16{}, watched: map[int]int{}, attachXDP: link.AttachXDP, lives: map[int]int{}, seen: map[int]time.Time{}, runs: map[ebpf.ProgramID]*attachment{}, tier: o.Tier, eager: o.Tier == Both,
+	}
+	if d.eager {
+		d.tier = ""
 	}
 	if d.features, err = probe(objects, kernel); err != nil {
 		objects.close()
@@ -308,6 +314,7 @@ func (d *Datapath) jobs(plan *synth.Plan, basis *basis, s *Snapshot) (jobs []*jo
 			}
 			if j.stats != nil {
 				d.behind.turns.Add(1)
+				d.restless = time.Now()
 				if j.prog == nil && d.tier != Specialised {
 					d.generic.offer(j)
 				}

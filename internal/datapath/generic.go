@@ -21,12 +21,13 @@ type Tier string
 const (
 	Specialised Tier = "specialised" // made for the port's configuration
 	Generic     Tier = "generic"     // serves every port and finds the configuration in a map
+	Both        Tier = "both"        // in Options alone
 	Awaited     Tier = "awaited"     // none yet: the first is made behind the loop, and everything goes to Linux
 )
 
 // generic is the tier in which a change of structure needs no load: programs compiled from the same nodes, loaded once, that find a port's
 // configuration in maps (bpf/include/port.h). They cost more per packet, so a port stays with one only until the program that is made for its
-// configuration has been loaded behind it (behind.go).
+// configuration has been loaded behind it (behind.go). They cost more to load, too, and until nothing has changed for a while there are none: a change of structure then waits for its programs.
 //
 // Invariant: a configuration is complete before a port's number says it; it is deleted, and counters are given to another port, only after every
 // packet that may have seen the number is through.

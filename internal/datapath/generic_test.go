@@ -85,9 +85,15 @@ func (r *tiered) idle() {
 	r.Helper()
 	r.tend(func() bool {
 		wait := r.Tend()
-		_, busy := r.behind.results()
-		return wait == never && !busy
+		return wait == never && !r.busy()
 	})
+}
+
+// busy says whether something is being done behind the loop, or was and has not been taken in.
+func (r *tiered) busy() bool {
+	r.behind.mu.Lock()
+	defer r.behind.mu.Unlock()
+	return r.behind.busy || len(r.behind.found) > 0
 }
 
 func (r *tiered) id() ebpf.ProgramID {
@@ -120,7 +126,7 @@ func plain(*bpfobj.Config)   {}
 // port. The program for it comes behind, once nothing changes any more, and counters go on throughout.
 func TestStructureNeedsNoLoad(t *testing.T) {
 	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
-		t.Run(string(hook), func(t *testing.T) { withTiers(t, hook, "", testStructure) })
+		t.Run(string(hook), func(t *testing.T) { withTiers(t, hook, Both, testStructure) })
 	}
 }
 
@@ -186,7 +192,7 @@ func configurations(r *tiered) (n int) {
 
 // Programs are specialised when nothing has changed for a while, and for the last change alone.
 func TestSettling(t *testing.T) {
-	withTiers(t, graph.XDP, "", func(r *tiered) {
+	withTiers(t, graph.XDP, Both, func(r *tiered) {
 		r.idle()
 		for i := range uint8(20) {
 			r.apply(func(c *bpfobj.Config) { c.In.Local6 = 1 + i })
@@ -205,6 +211,41 @@ func TestSettling(t *testing.T) {
 		r.apply(func(c *bpfobj.Config) { c.In.Local6 = 20 })
 		if r.id() != id {
 			t.Error("a kept program was not preferred to the generic one")
+		}
+	})
+}
+
+// Generic programs cost half a second of a CPU, and none is loaded while changes come: those have programs of their own. Once nothing has changed for a while there is one.
+func TestGenericOnceAtRest(t *testing.T) {
+	withTiers(t, graph.TC, "", func(r *tiered) {
+		for i := range uint8(10) {
+			r.apply(func(c *bpfobj.Config) { c.In.Local6 = 1 + i })
+			if wait := r.Tend(); wait <= repose/2 || wait > repose {
+				t.Fatalf("change %d: wants to be called in %v", i, wait)
+			}
+			if got := r.Tier(r.key.index, r.hook); got != Specialised || len(r.generic.programs) != 0 {
+				t.Fatalf("change %d: tier %s, %d generic programs", i, got, len(r.generic.programs))
+			}
+		}
+		r.idle()
+		if quiet := time.Since(r.restless); len(r.generic.programs) != 1 || quiet < repose {
+			t.Fatalf("%v after the last change: %d generic programs", quiet, len(r.generic.programs))
+		}
+		r.apply(func(c *bpfobj.Config) { c.In.Local6 = 11 })
+		if got := r.Tier(r.key.index, r.hook); got != Generic {
+			t.Errorf("a change behind that: tier %s", got)
+		}
+	})
+}
+
+// Where changes never end, generic programs wait for so long and no longer.
+func TestGenericAmongChanges(t *testing.T) {
+	withTiers(t, graph.TC, "", func(r *tiered) {
+		r.Tend()
+		r.lacking = r.lacking.Add(-longest)
+		r.apply(func(c *bpfobj.Config) { c.In.Local6 = 1 })
+		if r.Tend(); !r.busy() {
+			t.Error("a generic program that was lacking for long is not loaded")
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -18,7 +19,7 @@ type Case struct {
 	Name   string `json:"name"`
 	Seed   uint64 `json:"seed,omitempty"`   // what the generator made it from; 0 for cases written by hand
 	Hook   string `json:"hook"`             // "xdp", "tc" or "auto": shunt's --hook
-	Tier   string `json:"tier,omitempty"`   // "generic": shunt keeps to programs that serve every port
+	Tier   string `json:"tier,omitempty"`   // "generic": shunt keeps to programs that serve every port; "both": it has them from the start
 	Late   bool   `json:"late,omitempty"`   // shunt starts after the first step's commands
 	Strict bool   `json:"strict,omitempty"` // shunt's --strict
 	Steps  []Step `json:"steps"`            // in order
@@ -189,6 +190,9 @@ func (c *Case) Save(path string) error {
 func inTier(tier string) string {
 	if tier == "" {
 		return ""
+	}
+	if tier == string(datapath.Both) {
+		return ", generic programs at once"
 	}
 	return ", " + tier + " tier only"
 }

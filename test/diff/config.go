@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"github.com/shuntnet/shunt/internal/datapath"
 )
 
 // Config is a router's configuration being generated, and what packets near it are made of.
@@ -156,8 +158,11 @@ func Generate(seed uint64, packets int, hook string, kinds []string) *Case {
 		f.Generate(rng, c)
 	}
 	out := &Case{Name: fmt.Sprintf("seed-%d", seed), Seed: seed, Hook: hook, Late: chance(rng, 20)}
-	if seed%3 == 0 {
-		out.Tier = "generic"
+	switch seed % 6 {
+	case 0, 3:
+		out.Tier = string(datapath.Generic)
+	case 1:
+		out.Tier = string(datapath.Both)
 	}
 	gen := &packetGen{rng: rng, c: c, hook: hook}
 	first := packets / 5

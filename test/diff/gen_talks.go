@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -26,8 +27,11 @@ func Conversations(seed uint64, hook string) *Case {
 	}
 	out := &Case{Name: fmt.Sprintf("talks-%d", seed), Seed: seed, Hook: hook, Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10), Strict: chance(g.later, 12)}
 	g.strict = out.Strict
-	if seed%7 == 0 {
-		out.Tier = "generic"
+	switch seed % 7 {
+	case 0:
+		out.Tier = string(datapath.Generic)
+	case 1:
+		out.Tier = string(datapath.Both)
 	}
 	out.Steps = append(out.Steps, Step{Commands: append(common(), g.setup()...)})
 	for range 5 { // handshakes, and the mark

@@ -5,7 +5,6 @@ package diff
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/lab"
@@ -35,13 +34,6 @@ type hand struct {
 	strict bool
 	// late: shunt starts after the first step's commands.
 	late bool
-}
-
-// takesTurns says whether a case belongs to one of the families in which every feature has several cases and what differs between them is asked of the
-// same nodes at both hooks: rules, connections, translation, bridges and tunnels.
-func (h *hand) takesTurns() bool {
-	family, _, _ := strings.Cut(h.name, " ")
-	return slices.Contains([]string{"rules", "conntrack", "nat", "bridge", "overlay"}, family)
 }
 
 type handStep struct {

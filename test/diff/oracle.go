@@ -47,7 +47,7 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 		}
 		q := rulePacket(p, r.linux.port(p.Port), r.linux.port(out))
 		if ports && r.c.Slow.bridges(p.Port) {
-			if !r.c.Slow.Shown || r.rig.tier(r.c) != "" { // then it is not known there whether the packet was shown
+			if !r.c.Slow.Shown || r.oneTier() { // then it is not known there whether the packet was shown
 				return false
 			}
 			q.PhysIn = q.IIF
@@ -70,7 +70,7 @@ func (r *run) rulesAllowBridged() (func(p Packet, out int) bool, error) {
 		return func(p Packet, out int) bool { return !hooked(rs, p.Port, out) }, nil
 	}
 	br0, err := r.linux.dut.Netlink().LinkByName("br0")
-	if err != nil || r.rig.tier(r.c) != "" || metOtherwise(rs) { // nor in the generic tier alone
+	if err != nil || r.oneTier() || metOtherwise(rs) { // nor in the generic tier alone
 		return func(Packet, int) bool { return false }, nil
 	}
 	in, port := rules.NewInterpreter(rs), &lab.Port{Name: "br0", Index: br0.Attrs().Index}

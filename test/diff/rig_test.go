@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ var (
 	showFlag     = flag.Int("show", 6, "differences to print for each case")
 	tierFlag     = flag.String("tier", "", "the only tier of programs to use, \"generic\" or \"specialised\"; without, as cases say")
 	hooksFlag    = flag.String("hooks", "xdp,tc", "hooks at which cases by hand run")
-	turnsFlag    = flag.Bool("turns", false, "cases by hand of the large families run at one hook each, by turns; an odd -seed turns them round")
+	turnFlag     = flag.Int("turn", everyTurn, "of the large families of cases by hand only those whose turn it is, at one hook: a number, of which the rest by four counts")
 	talksFlag    = flag.Int("talks", 10, "generated cases of conversations")
 	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
 	bridgesFlag  = flag.Int("bridges", bridgeShare, "percentage of generated configurations that have a bridge")
@@ -50,6 +51,10 @@ const quiet = 20 * time.Millisecond
 func TestMain(m *testing.M) {
 	flag.Parse()
 	filterShare, bridgeShare, overlayShare = *filtersFlag, *bridgesFlag, *overlaysFlag
+	if os.Getenv("GOGC") == "" { // a daemon that starts for every case is mostly garbage: an eighth of all CPU time
+		os.Setenv("GOGC", "400") // for the daemons
+		debug.SetGCPercent(400)
+	}
 	os.Exit(lab.Main(m))
 }
 
@@ -114,15 +119,12 @@ func TestPlainTwins(t *testing.T) {
 // TestHand runs the cases written by hand.
 func TestHand(t *testing.T) {
 	requireShunt(t)
-	turn := int(*seedFlag % 2)
-	for _, h := range Hands() {
-		hooks, spare := h.hooks, ""
-		if len(hooks) == 0 {
-			hooks = strings.Split(*hooksFlag, ",")
-			if *turnsFlag && len(hooks) == 2 && h.takesTurns() {
-				hooks, spare = hooks[turn:turn+1], hooks[1-turn]
-				turn = 1 - turn
-			}
+	cases := Hands()
+	turns := turnsOf(cases, strings.Split(*hooksFlag, ","), *turnFlag)
+	for i, h := range cases {
+		turn := turns[i]
+		if len(turn.hooks) == 0 {
+			continue
 		}
 		t.Run(h.name, func(t *testing.T) {
 			if h.needs != "" && !hasKind(t, h.needs) {
@@ -142,12 +144,14 @@ func TestHand(t *testing.T) {
 				if !strings.Contains(*hooksFlag, hook) {
 					return
 				}
-				res := runCase(t, rig, h.toCase(hook))
+				c := h.toCase(hook)
+				c.Tier = turn.at(*turnFlag, hook)
+				res := runCase(t, rig, c)
 				if res == nil {
 					return
 				}
 				seen.merge(res.Seen)
-				for _, what := range h.toCase(hook).deaf(res.Heard) {
+				for _, what := range c.deaf(res.Heard) {
 					t.Errorf("%s: nothing was heard by the listener %q", hook, what)
 				}
 				if h.loads && len(res.Refused) > 0 {
@@ -157,11 +161,13 @@ func TestHand(t *testing.T) {
 					t.Errorf("%s: only %d of %d packets that must be fast were: %q\n%s", hook, res.WasFast, res.MustFast, res.Slow, res.Final)
 				}
 			}
-			for _, hook := range hooks {
+			for _, hook := range turn.hooks {
 				at(hook)
 			}
-			if spare != "" && len(unmet()) > 0 {
-				at(spare) // what only that hook meets
+			for _, hook := range turn.spare {
+				if len(unmet()) > 0 {
+					at(hook) // what only that hook meets
+				}
 			}
 			for _, r := range unmet() {
 				if !t.Failed() {

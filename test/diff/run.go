@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -65,6 +66,12 @@ func (r *Rig) tier(c *Case) string {
 		return r.Tier
 	}
 	return c.Tier
+}
+
+// oneTier says whether shunt has one tier of programs only.
+func (r *run) oneTier() bool {
+	tier := datapath.Tier(r.rig.tier(r.c))
+	return tier != "" && tier != datapath.Both
 }
 
 // both runs f for the two twins at once.
@@ -202,7 +209,7 @@ func (r *run) step(n int, s *Step) error {
 			return err
 		}
 	}
-	generic := r.rig.tier(r.c) != "" // and it does not know where routes to bridges end
+	generic := r.oneTier() // and it does not know where routes to bridges end
 	known := learned{host: !generic, onto: !generic && r.c.Hook == "tc", tunnels: r.c.Hook == "tc"}
 	if r.c.bridged() {
 		var err error

@@ -114,13 +114,18 @@ func analyse(f *function, mem *memory) *analysis {
 	}
 	a.reached[f.entry.number] = true
 	a.in[f.entry.number] = entryState()
+	// Blocks stand in the compiler's order, most of them behind all that lead to them: the first that waits is most likely the one whose
+	// state is final.
 	waiting := make([]bool, n)
-	todo := append(make([]*block, 0, n), f.entry)
+	waiting[f.entry.number] = true
 	var s state
-	for len(todo) > 0 {
-		b := todo[0]
-		todo = todo[1:]
-		waiting[b.number] = false
+	for at := f.entry.number; at < n; {
+		if !waiting[at] {
+			at++
+			continue
+		}
+		b := f.blocks[at]
+		waiting[at] = false
 		s = a.in[b.number]
 		for _, t := range a.leave(&s, b) {
 			if t == nil {
@@ -131,10 +136,8 @@ func analyse(f *function, mem *memory) *analysis {
 			} else if !a.in[t.number].join(&s) {
 				continue
 			}
-			if !waiting[t.number] {
-				waiting[t.number] = true
-				todo = append(todo, t)
-			}
+			waiting[t.number] = true
+			at = min(at, t.number)
 		}
 	}
 	return a

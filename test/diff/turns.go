@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/shuntnet/shunt/internal/datapath"
+)
+
+// chosen is how a case by hand runs this time: at which hooks, at which others as well where a reason was not met that it must meet, and with which tiers.
+type chosen struct {
+	hooks, spare []string
+	tier         string
+}
+
+// everyTurn runs everything.
+const everyTurn = -1
+
+// turnsOf chooses what runs of the cases by hand in one run of many. The cases of the large families take four turns: each runs in two of them, at one hook in either. A
+// case whose turn it is not runs all the same if no other that runs must meet one of its reasons. All others run each time, at all hooks.
+//
+// One in four, or each at one hook where everything runs, has its generic programs from the start, as a machine that has been at rest for a while has them.
+func turnsOf(cases []hand, hooks []string, number int) []chosen {
+	out := make([]chosen, len(cases))
+	met := map[string]bool{}
+	idle := []int{}
+	nth := 0
+	for i := range cases {
+		h := &cases[i]
+		out[i].hooks = hooks
+		if len(h.hooks) > 0 {
+			out[i].hooks = h.hooks
+		}
+		switch {
+		case number == everyTurn:
+		case (i/4)%4 == 0:
+			out[i].tier = string(datapath.Both)
+		}
+		if number != everyTurn && h.takesTurns() {
+			group := (nth + number) % 4
+			nth++
+			if len(out[i].hooks) == 2 {
+				at := group / 2
+				out[i].hooks, out[i].spare = out[i].hooks[at:at+1], out[i].hooks[1-at:2-at]
+			}
+			if group%2 == 1 {
+				idle = append(idle, i)
+				continue
+			}
+		}
+		for _, r := range h.reasons {
+			met[r] = true
+		}
+	}
+	for _, i := range idle {
+		alone := slices.ContainsFunc(cases[i].reasons, func(r string) bool { return !met[r] })
+		for _, r := range cases[i].reasons {
+			met[r] = met[r] || alone
+		}
+		if !alone {
+			out[i] = chosen{}
+		}
+	}
+	return out
+}
+
+// at is the tier of a turn at one of its hooks.
+func (c *chosen) at(number int, hook string) string {
+	if number == everyTurn && hook == "xdp" {
+		return string(datapath.Both)
+	}
+	return c.tier
+}
+
+// takesTurns says whether a case belongs to one of the families in which every feature has several cases and what differs between them is asked of the
+// same nodes at both hooks: rules, connections, translation, bridges and tunnels.
+func (h *hand) takesTurns() bool {
+	family, _, _ := strings.Cut(h.name, " ")
+	return slices.Contains([]string{"rules", "conntrack", "nat", "bridge", "overlay"}, family)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"slices"
+	"testing"
+)
+
+// In four turns that follow each other every case runs at every hook, and no reason goes unasked in one.
+func TestTurns(t *testing.T) {
+	cases, hooks := Hands(), []string{"xdp", "tc"}
+	ran := make([]map[string]int, len(cases))
+	total := 0
+	for number := range 4 {
+		met := map[string]bool{}
+		for i, turn := range turnsOf(cases, hooks, 4+number) {
+			if ran[i] == nil {
+				ran[i] = map[string]int{}
+			}
+			for _, hook := range turn.hooks {
+				total++
+				ran[i][hook]++
+				for _, r := range cases[i].reasons {
+					met[r] = true
+				}
+			}
+			if tier := turn.tier; tier != "" && tier != "both" {
+				t.Errorf("%s: tier %q", cases[i].name, tier)
+			}
+		}
+		for i := range cases {
+			for _, r := range cases[i].reasons {
+				if !met[r] {
+					t.Errorf("turn %d: nothing runs that must meet %q", number, r)
+				}
+			}
+		}
+	}
+	every := 0
+	for i := range cases {
+		want := hooks
+		if len(cases[i].hooks) > 0 {
+			want = cases[i].hooks
+		}
+		every += len(want)
+		for _, hook := range want {
+			if ran[i][hook] == 0 {
+				t.Errorf("%s never ran at %s", cases[i].name, hook)
+			}
+			if !cases[i].takesTurns() && ran[i][hook] != 4 {
+				t.Errorf("%s, of a small family, ran %d times of 4 at %s", cases[i].name, ran[i][hook], hook)
+			}
+		}
+	}
+	if each := total / 4; each*10 > every*6 {
+		t.Errorf("a turn runs %d of %d", each, every)
+	}
+	for i, turn := range turnsOf(cases, hooks, everyTurn) {
+		if want := cases[i].hooks; len(want) == 0 && !slices.Equal(turn.hooks, hooks) || len(want) > 0 && !slices.Equal(turn.hooks, want) {
+			t.Errorf("%s: runs at %v where everything runs", cases[i].name, turn.hooks)
+		}
+	}
+}
