@@ -154,18 +154,20 @@ func (d *daemon) explain(port int, frame []byte) (e explanation, err error) {
 }
 
 // settle waits until the daemon has nothing left to do: as long as a change may take, and then until its counts
-// of events and rounds stand still. Its patience grows with the bound: machines that are emulated have a long one.
+// of events and rounds stand still. Its patience grows with the bound: machines that are emulated have a long one. What counts is the time in which this machine ran at all: one whose
+// host takes it away for seconds gives that time neither to the daemon nor to the looks at it.
 func (d *daemon) settle(bound time.Duration) (status, error) {
 	time.Sleep(bound)
 	last, err := d.status()
 	patience := 125 * bound
-	for deadline := time.Now().Add(patience); err == nil; {
+	for left := patience; err == nil; {
+		begun := time.Now()
 		time.Sleep(bound / 4)
 		var now status
 		if now, err = d.status(); err == nil && now.Sync == last.Sync && now.Sync.Awaited == 0 {
 			return now, nil
 		}
-		if time.Now().After(deadline) {
+		if left -= min(time.Since(begun), bound); left < 0 {
 			return now, fmt.Errorf("shunt has not come to rest in %v", patience)
 		}
 		last = now

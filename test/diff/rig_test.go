@@ -36,7 +36,7 @@ var (
 	showFlag     = flag.Int("show", 6, "differences to print for each case")
 	tierFlag     = flag.String("tier", "", "the only tier of programs to use, \"generic\" or \"specialised\"; without, as cases say")
 	hooksFlag    = flag.String("hooks", "xdp,tc", "hooks at which cases by hand run")
-	turnFlag     = flag.Int("turn", everyTurn, "of the large families of cases by hand only those whose turn it is, at one hook: a number, of which the rest by four counts")
+	turnFlag     = flag.Int("turn", everyTurn, "cases by hand run at one hook, and of the large families only those whose turn it is: a number, of which the rest by eight counts")
 	talksFlag    = flag.Int("talks", 10, "generated cases of conversations")
 	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
 	bridgesFlag  = flag.Int("bridges", bridgeShare, "percentage of generated configurations that have a bridge")

@@ -18,8 +18,11 @@ type chosen struct {
 // everyTurn runs everything.
 const everyTurn = -1
 
-// turnsOf chooses what runs of the cases by hand in one run of many. The cases of the large families take four turns: each runs in two of them, at one hook in either. A
-// case whose turn it is not runs all the same if no other that runs must meet one of its reasons. All others run each time, at all hooks.
+// allTurns is after how many runs every case has run at every hook.
+const allTurns = 8
+
+// turnsOf chooses what runs of the cases by hand in one run of many. Those of the large families take eight turns: each runs in two of them, at one hook in either; all others run each time, at their
+// hooks by turns. A case whose turn it is not runs all the same if no other that runs must meet one of its reasons.
 //
 // One in four, or each at one hook where everything runs, has its generic programs from the start, as a machine that has been at rest for a while has them.
 func turnsOf(cases []hand, hooks []string, number int) []chosen {
@@ -38,14 +41,14 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 		case (i/4)%4 == 0:
 			out[i].tier = string(datapath.Both)
 		}
-		if number != everyTurn && h.takesTurns() {
-			group := (nth + number) % 4
+		if number != everyTurn {
+			group := (nth + number) % allTurns
 			nth++
 			if len(out[i].hooks) == 2 {
-				at := group / 2
+				at := group % 2
 				out[i].hooks, out[i].spare = out[i].hooks[at:at+1], out[i].hooks[1-at:2-at]
 			}
-			if group%2 == 1 {
+			if h.takesTurns() && group/2 != 0 {
 				idle = append(idle, i)
 				continue
 			}
