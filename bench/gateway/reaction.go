@@ -75,7 +75,6 @@ func newReactor(b *suite.Bench, c string, d dialect, rs table) (r *reactor, ok b
 		return nil, false, err
 	}
 	// The prober never sleeps, so the daemon is kept off its CPU; a machine with more of them does that by itself.
-	r.Engine.Complete()
 	if err := r.Engine.Do(context.Background(), func(*datapath.Datapath) error { return suite.Pin(b.DutCPU) }); err != nil {
 		return nil, false, err
 	}

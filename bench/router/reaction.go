@@ -24,7 +24,7 @@ var reaction = suite.Section{
 		"each as soon as the last one's treatment shows in the program's counters (about 10 µs a packet, which is the resolution). The first value of a pair takes the fast path from a packet, the " +
 		"second gives it back. At rest every change is made as if for the first time: what the daemon keeps for configurations that come back is dropped before it; \"again\" is with that. " +
 		"A change is \"attach\" if a program had to be attached, for which the kernel needs milliseconds, \"structure\" if another program runs after it, \"data\" if only maps were written, and \"live\" if the data path needed nothing, since it reads the kernel's own state. " +
-		"A structure that never was is put in force by the generic program, which serves every interface; \"specialised\" is when the program made for it has taken over, from the return of the system call.",
+		"A structure that never was is put in force by the generic program, which serves every interface and is there when nothing has changed for some seconds; \"specialised\" is when the program made for it has taken over, from the return of the system call.",
 	Run: runReaction,
 }
 
@@ -61,7 +61,6 @@ func reactAt(b *suite.Bench, hook graph.Hook, n int) error {
 		return err
 	}
 	l.Engine.Settle()
-	l.Engine.Complete()
 	// The prober never sleeps, so the daemon is kept off its CPU; a machine with more of them does that by itself.
 	if err := l.Engine.Do(context.Background(), func(*datapath.Datapath) error { return suite.Pin(b.DutCPU) }); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -68,7 +69,7 @@ func (d *Daemon) Start(hook string) error {
 	}
 	defer conn.Close()
 	cmd := exec.Command(d.Binary, "run", "--runtime-dir", d.Dir, "--hook", hook)
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+path, "SHUNT_TIER="+string(datapath.Both)) // as in StartEngine
 	d.output.Reset()
 	cmd.Stderr = &d.output
 	if err := d.ns.Start(cmd); err != nil {

@@ -32,6 +32,7 @@ func (b *Bench) StartEngine(ns *lab.NS, policy graph.Policy) (*Engine, error) {
 	}
 	e := &Engine{ns: ns, Engine: control.New(control.Options{
 		Namespace: ns.Name, NetnsPath: ns.Path(), PinDir: filepath.Join(dir, "bpf"),
+		Tier:   datapath.Both, // as a machine has them that has been at rest for some seconds; none is loaded while something is measured
 		Policy: policy, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,20 +71,10 @@ func (e *Engine) Settle() {
 	}
 }
 
-// Settled says whether every interface runs the program that is made for it.
+// Settled says whether every interface runs the program that is made for it, and the generic programs are there.
 func (e *Engine) Settled() (yes bool) {
 	err := e.Do(context.Background(), func(d *datapath.Datapath) error { yes = d.Settled(); return nil })
 	return yes || err != nil
-}
-
-// Complete waits until the generic programs are there, which come only when nothing has changed for some seconds: changes cost from then on what they cost on a machine
-// that has run for longer.
-func (e *Engine) Complete() {
-	for yes := false; !yes; time.Sleep(50 * time.Millisecond) {
-		if e.Do(context.Background(), func(d *datapath.Datapath) error { yes = d.Complete(); return nil }) != nil {
-			return
-		}
-	}
 }
 
 // hooks are those that are attached at an interface.

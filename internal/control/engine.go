@@ -42,7 +42,7 @@ type Options struct {
 	Counts    string // file for what the fast path counted for rules, so that the next daemon goes on from there; "" for none
 	Policy    graph.Policy
 	Watchdog  time.Duration // how long the data path trusts a silent daemon, 0: WatchdogLimit
-	Tier      datapath.Tier // the only one to use, for tests; "": both
+	Tier      datapath.Tier // datapath.Options.Tier, for tests
 	NoCast    bool          // datapath.Options.NoCast, for tests
 	Once      bool          // apply once, take everything away again and return (for tests of set-up)
 	// Round is called on the loop's thread after each round, with its state or, where it failed, its error; it must not block. May be nil.

@@ -30,7 +30,7 @@ type Options struct {
 	Once       bool          // set everything up, take it away again, and return
 	Metrics    string        // address for Prometheus, "" for none
 	Watchdog   time.Duration // how long the data path trusts a silent daemon
-	Tier       datapath.Tier // the only one to use, for tests
+	Tier       datapath.Tier // datapath.Options.Tier, for tests
 	Version    string
 	Log        *slog.Logger
 	// Ready is called once everything is in place; with Once before it is taken away. May be nil.

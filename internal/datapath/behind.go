@@ -152,7 +152,10 @@ func (d *Datapath) loadGeneric(variant graph.Hook) {
 	fixed := d.generic.fixed
 	d.behind.start(func() {
 		prog, err := d.generic.load(variant, fixed)
-		d.behind.tell(func() { d.generic.loaded(variant, fixed, prog, err) })
+		d.behind.tell(func() {
+			d.generic.loaded(variant, fixed, prog, err)
+			d.lacking = time.Time{} // where it was made for a shape that is no longer wanted, the next waits as long
+		})
 	})
 }
 
@@ -216,12 +219,15 @@ func (a *attachment) waiting() bool { return a.awaits() || a.generic && a.refuse
 // awaits says whether everything goes to Linux until the port's first program is there.
 func (a *attachment) awaits() bool { return a.awaited.loaded && a.refused != a.awaited }
 
-// Awaited is the number of hooks where everything goes to Linux until their first program is there.
+// Awaited is the number of hooks where everything goes to Linux until their first program is there, and one more while both tiers are wanted from the start and the generic one is not complete.
 func (d *Datapath) Awaited() (n int) {
 	for _, a := range d.ports {
 		if a.awaits() || a.pending() && a.prog != nil {
 			n++
 		}
+	}
+	if d.eager && !d.complete() {
+		n++
 	}
 	return n
 }
@@ -246,14 +252,25 @@ func (d *Datapath) meet(plan *synth.Plan, fresh []*synth.Port) {
 	}
 }
 
-// Complete says whether every port that a generic program could serve has one to serve it.
-func (d *Datapath) Complete() bool {
-	_, lacks := d.missing()
-	return d.tier == Specialised || !lacks
+// complete says whether every port that a generic program could serve has one that can.
+func (d *Datapath) complete() bool {
+	g := d.generic
+	if _, lacks := d.missing(); lacks {
+		return false
+	}
+	for _, a := range d.ports {
+		if a.place == 0 && len(g.programs) > 0 && !g.broken && g.places+1 < portSlots {
+			return false // its counters are not registered yet
+		}
+	}
+	return true
 }
 
-// Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way.
+// Settled says whether every port runs the program that is made for it, as far as there can be one, and nothing is under way. With both tiers from the start, the generic one is complete as well.
 func (d *Datapath) Settled() bool {
+	if d.eager && !d.complete() {
+		return false
+	}
 	d.behind.mu.Lock()
 	defer d.behind.mu.Unlock()
 	return !d.behind.busy && len(d.behind.found) == 0 && !d.waiting()

@@ -26,7 +26,7 @@ import (
 type Options struct {
 	PinDir   string        // folder for pinned links, on a BPF file system that is mounted if need be
 	Watchdog time.Duration // without a Beat for this long, everything goes to Linux
-	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised; Both: and that from the start
+	Tier     Tier          // the only one to use; "": both, the generic one until a program has been specialised; Both: the generic one at once, see Awaited
 	NoCast   bool          // for tests: kernel memory is read as where bpf_rdonly_cast() does not serve (before Linux 6.17)
 	Wake     func()        // called from any goroutine when Tend has something to do; may be nil
 	Log      *slog.Logger

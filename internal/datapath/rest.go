@@ -12,7 +12,8 @@ import (
 )
 
 // restAfter is how long no program must have been folded for memory to be given back. Changes come in bursts, and each collection takes some ten milliseconds of CPU time.
-const restAfter = 5 * time.Second
+// Longer than generic programs wait (repose), which are folded as well.
+const restAfter = repose + 3*time.Second
 
 var rest struct {
 	mu    sync.Mutex

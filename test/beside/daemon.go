@@ -245,7 +245,8 @@ func (d *Daemon) Rest() (h Holding) {
 	d.Helper()
 	d.Settled()
 	same := 0
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && same < 3; time.Sleep(400 * time.Millisecond) {
+	// Generic programs come when nothing has changed for five seconds.
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && same < 17; time.Sleep(400 * time.Millisecond) {
 		last := h
 		var err error
 		if h, err = d.Holds(); err != nil {

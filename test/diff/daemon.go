@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -154,20 +155,25 @@ func (d *daemon) explain(port int, frame []byte) (e explanation, err error) {
 }
 
 // settle waits until the daemon has nothing left to do: as long as a change may take, and then until its counts
-// of events and rounds stand still. Its patience grows with the bound: machines that are emulated have a long one. What counts is the time in which this machine ran at all: one whose
-// host takes it away for seconds gives that time neither to the daemon nor to the looks at it.
+// of events and rounds stand still. Its patience grows with the bound: machines that are emulated have a long one. A pause between two looks
+// counts as no longer than the bound: a machine that its host takes away for seconds gives that time neither to the daemon nor to the looks at it. What the daemon's answers take counts in full.
 func (d *daemon) settle(bound time.Duration) (status, error) {
 	time.Sleep(bound)
 	last, err := d.status()
 	patience := 125 * bound
+	if d.tier == string(datapath.Both) {
+		patience *= 3 // generic programs have to be there as well, for which no change waits
+	}
 	for left := patience; err == nil; {
 		begun := time.Now()
 		time.Sleep(bound / 4)
+		left -= min(time.Since(begun), bound)
+		asked := time.Now()
 		var now status
 		if now, err = d.status(); err == nil && now.Sync == last.Sync && now.Sync.Awaited == 0 {
 			return now, nil
 		}
-		if left -= min(time.Since(begun), bound); left < 0 {
+		if left -= time.Since(asked); left < 0 {
 			return now, fmt.Errorf("shunt has not come to rest in %v", patience)
 		}
 		last = now

@@ -9,10 +9,10 @@ import (
 	"github.com/shuntnet/shunt/internal/datapath"
 )
 
-// chosen is how a case by hand runs this time: at which hooks, at which others as well where a reason was not met that it must meet, and with which tiers.
+// chosen is how a case by hand runs this time: at which hooks, at which others as well where a reason was not met that it must meet, and where with both tiers.
 type chosen struct {
 	hooks, spare []string
-	tier         string
+	both         string // the hook at which it has both tiers from the start
 }
 
 // everyTurn runs everything.
@@ -24,7 +24,7 @@ const allTurns = 8
 // turnsOf chooses what runs of the cases by hand in one run of many. Those of the large families take eight turns: each runs in two of them, at one hook in either; all others run each time, at their
 // hooks by turns. A case whose turn it is not runs all the same if no other that runs must meet one of its reasons.
 //
-// One in four, or each at one hook where everything runs, has its generic programs from the start, as a machine that has been at rest for a while has them.
+// One in four, or each at one of its hooks where everything runs, has its generic programs from the start, as a machine has them that has been at rest for a while.
 func turnsOf(cases []hand, hooks []string, number int) []chosen {
 	out := make([]chosen, len(cases))
 	met := map[string]bool{}
@@ -36,10 +36,8 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 		if len(h.hooks) > 0 {
 			out[i].hooks = h.hooks
 		}
-		switch {
-		case number == everyTurn:
-		case (i/4)%4 == 0:
-			out[i].tier = string(datapath.Both)
+		if number == everyTurn {
+			out[i].both = out[i].hooks[i%len(out[i].hooks)]
 		}
 		if number != everyTurn {
 			group := (nth + number) % allTurns
@@ -47,6 +45,9 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 			if len(out[i].hooks) == 2 {
 				at := group % 2
 				out[i].hooks, out[i].spare = out[i].hooks[at:at+1], out[i].hooks[1-at:2-at]
+			}
+			if (i/4+number/allTurns)%4 == 0 {
+				out[i].both = out[i].hooks[0]
 			}
 			if h.takesTurns() && group/2 != 0 {
 				idle = append(idle, i)
@@ -69,12 +70,12 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 	return out
 }
 
-// at is the tier of a turn at one of its hooks.
-func (c *chosen) at(number int, hook string) string {
-	if number == everyTurn && hook == "xdp" {
+// at is the tier at a hook.
+func (c *chosen) at(hook string) string {
+	if hook == c.both {
 		return string(datapath.Both)
 	}
-	return c.tier
+	return ""
 }
 
 // takesTurns says whether a case belongs to one of the families in which every feature has several cases and what differs between them is asked of the

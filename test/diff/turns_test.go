@@ -25,9 +25,6 @@ func TestTurns(t *testing.T) {
 					met[r] = true
 				}
 			}
-			if tier := turn.tier; tier != "" && tier != "both" {
-				t.Errorf("%s: tier %q", cases[i].name, tier)
-			}
 		}
 		for i := range cases {
 			for _, r := range cases[i].reasons {
@@ -59,6 +56,44 @@ func TestTurns(t *testing.T) {
 	for i, turn := range turnsOf(cases, hooks, everyTurn) {
 		if want := cases[i].hooks; len(want) == 0 && !slices.Equal(turn.hooks, hooks) || len(want) > 0 && !slices.Equal(turn.hooks, want) {
 			t.Errorf("%s: runs at %v where everything runs", cases[i].name, turn.hooks)
+		}
+	}
+}
+
+// Every case meets generic programs now and then at every hook at which it runs, and where everything runs at one.
+func TestTurnsOfTiers(t *testing.T) {
+	cases := Hands()
+	both := make([]map[string]bool, len(cases))
+	for number := range 4 * allTurns {
+		n, ran := 0, 0
+		for i, turn := range turnsOf(cases, []string{"xdp", "tc"}, number) {
+			for _, hook := range turn.hooks {
+				ran++
+				if turn.at(hook) == "" {
+					continue
+				}
+				if n++; both[i] == nil {
+					both[i] = map[string]bool{}
+				}
+				both[i][hook] = true
+			}
+		}
+		if n*6 < ran || n*3 > ran {
+			t.Errorf("turn %d: %d of %d have both tiers", number, n, ran)
+		}
+	}
+	for i, turn := range turnsOf(cases, []string{"xdp", "tc"}, everyTurn) {
+		n := 0
+		for _, hook := range turn.hooks {
+			if turn.at(hook) != "" {
+				n++
+			}
+			if !both[i][hook] {
+				t.Errorf("%s never meets generic programs at %s", cases[i].name, hook)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s meets generic programs at %d hooks where everything runs", cases[i].name, n)
 		}
 	}
 }
