@@ -9,6 +9,7 @@
 # distribution, each program with the reason for it below. Running shunt itself needs none of this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/mirror.sh
 
 # program  package  parts  why
 list() {
@@ -93,22 +94,16 @@ newest_go() { apt-cache pkgnames golang-1. | grep -E '^golang-1\.(2[1-9]|[3-9][0
 
 # add_backports: Debian 12's own Go is too old; its backports have a newer one.
 add_backports() {
-	local list=/etc/apt/sources.list.d/backports.list
+	local list=/etc/apt/sources.list.d/backports.list uri
 	# shellcheck disable=SC1091
 	source /etc/os-release
 	[[ ${ID:-} == debian && -n ${VERSION_CODENAME:-} ]] || return 1
+	uri=$(mirror)
+	[[ -n $uri ]] || return 1
 	say "adding $VERSION_CODENAME-backports to apt's sources ($list) for a newer Go"
-	echo "deb $(mirror) $VERSION_CODENAME-backports main" >"$list"
+	echo "deb $uri $VERSION_CODENAME-backports main" >"$list"
 	apt_updated=
 	update_lists
-}
-
-# mirror: the one that this machine uses already.
-mirror() {
-	local uri
-	# shellcheck disable=SC2016
-	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n1) || true
-	echo "${uri:-http://deb.debian.org/debian}"
 }
 
 install_go() {

@@ -79,7 +79,7 @@ func TestBridgeNetfilter(t *testing.T) {
 			w := newTwin(t, 3, bridgeCommands)
 			calls := strings.ReplaceAll(withoutCalls(), "=0", "=1")
 			if calls == "" {
-				t.Skip("this kernel has no br_netfilter")
+				t.Skip("this kernel has no sysctls of br_netfilter (CONFIG_BRIDGE_NETFILTER, a module of its own since Linux 3.18)")
 			}
 			w.exec(calls)
 			shots := shownShots(w)

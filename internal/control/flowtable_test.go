@@ -23,8 +23,8 @@ const flowTable = natTable + `
 	add rule inet gw f ct state established flow add @ft
 	add rule inet gw f ct state established,new accept`
 
-// hasAll skips where a command fails in a namespace of its own; the machines of test/vm have all that is tested.
-func hasAll(t *testing.T, commands ...string) {
+// hasAll skips where a command that needs something of the kernel fails in a namespace of its own; the machines of test/vm have all that is tested.
+func hasAll(t *testing.T, what string, commands ...string) {
 	t.Helper()
 	lab.RequireRoot(t)
 	ns, err := lab.NewNS(lab.UniquePrefix(t.Name()) + "probe")
@@ -37,14 +37,14 @@ func hasAll(t *testing.T, commands ...string) {
 			if os.Getenv("SHUNT_VM") != "" {
 				t.Fatal(err)
 			}
-			t.Skipf("this kernel does not have it: %v", err)
+			t.Skipf("this kernel has no %s: %v", what, err)
 		}
 	}
 }
 
 func needsFlowtable(t *testing.T) {
 	t.Helper()
-	hasAll(t, "nft add table inet probe", "nft add flowtable inet probe ft { hook ingress priority 0; devices = { lo }; }")
+	hasAll(t, "flow tables (Linux 4.16, CONFIG_NF_FLOW_TABLE)", "nft add table inet probe", "nft add flowtable inet probe ft { hook ingress priority 0; devices = { lo }; }")
 }
 
 // says expects the graph of a router with an engine to name something.

@@ -37,7 +37,7 @@ func TestSetLayout(t *testing.T) {
 		}
 	}
 	if !types.has("ip_set", "data") {
-		t.Skip("ipset is not in this kernel, or not loaded")
+		t.Skip("this kernel's types have no struct ip_set (Linux 2.6.39, CONFIG_IP_SET), or the module is not loaded")
 	}
 	l, err := types.layout()
 	if err != nil {

@@ -73,7 +73,7 @@ func TestPrograms(t *testing.T) {
 	}{{"kstate_own_in", "tcx-ingress", ebpf.AttachTCXIngress, true}, {"foreign_out", "tcx-egress", ebpf.AttachTCXEgress, false}} {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program(t, c.name, ebpf.SchedCLS, c.at, -1), Attach: c.at})
 		if errors.Is(err, ebpf.ErrNotSupported) {
-			t.Skip("no tcx before 6.6")
+			t.Skip("this kernel refuses a tcx link, which is of Linux 6.6")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestNetfilterProgram(t *testing.T) {
 	ns.run(t, router)
 	r := open(t, Options{})
 	if errors.Is(features.HaveProgramType(ebpf.Netfilter), ebpf.ErrNotSupported) {
-		t.Skip("no BPF netfilter programs before 6.4")
+		t.Skip("this kernel refuses a BPF netfilter program, which is of Linux 6.4")
 	}
 	p := program(t, "kstate_nf", ebpf.Netfilter, ebpf.AttachNetfilter, 1)
 	l, err := link.AttachNetfilter(link.NetfilterOptions{Program: p, ProtocolFamily: link.NetfilterProtoIPv4, Hook: link.NetfilterInetForward, Priority: -7})
@@ -175,7 +175,7 @@ func TestAFXDP(t *testing.T) {
 	index := n.LinkByName("e0").Index
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		t.Skipf("no AF_XDP: %v", err)
+		t.Skipf("this kernel gives no AF_XDP socket (Linux 4.18, CONFIG_XDP_SOCKETS): %v", err)
 	}
 	defer unix.Close(fd)
 	if n, err = r.Read(Sockets); err != nil || len(n.Sockets.XDP) != 0 {

@@ -97,3 +97,12 @@ func TestTurnsOfTiers(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads that a case was left out reads which kernels would run it.
+func TestNeedsAreKnown(t *testing.T) {
+	for _, h := range Hands() {
+		if h.needs != "" && has(h.needs) == "" {
+			t.Errorf("%s needs %q, and nothing says which kernels have it", h.name, h.needs)
+		}
+	}
+}

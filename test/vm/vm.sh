@@ -4,6 +4,7 @@
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")"
+source ../../scripts/mirror.sh
 for part in common debian root kernel module clang payload boot; do
 	# shellcheck source=/dev/null
 	source "lib/$part.sh"

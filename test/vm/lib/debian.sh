@@ -33,15 +33,6 @@ install_tools() {
 		"${missing[@]}" >/dev/null || die 1 "apt-get could not install ${missing[*]}"
 }
 
-# mirror: the Debian mirror that this machine is configured with, else the public one.
-mirror() {
-	local uri
-	# shellcheck disable=SC2016
-	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
-		grep -m1 -E '^https?://') || true
-	echo "${uri:-http://deb.debian.org/debian/}"
-}
-
 # debian_apt COMMAND…: apt-get or apt-cache with the private state.
 debian_apt() {
 	local program=$1 dir=$CACHE/apt
