@@ -22,51 +22,62 @@ const (
 // A chainTwin is a slice per list.
 type chainTwin [chainLists][]uint32
 
-// where is what a handle's link says: 0 for no list, or else the list's number plus 1.
-func (w *chainTwin) where(handle uint32) uint64 {
-	return uint64(slices.IndexFunc(w[:], func(list []uint32) bool { return slices.Contains(list, handle) }) + 1)
+// list is the one that a handle is in, -1 for none.
+func (w *chainTwin) list(handle uint32) int {
+	return slices.IndexFunc(w[:], func(list []uint32) bool { return slices.Contains(list, handle) })
 }
 
 func (w *chainTwin) do(s step) uint64 {
 	list, handle := &w[s.Arg], uint32(s.A)
-	where := w.where(handle)
+	in := w.list(handle)
 	switch {
-	case s.Op == chainAppend && where == 0:
-		*list = append(*list, handle)
-	case s.Op == chainRemove && where > 0:
-		list = &w[where-1]
-		at := slices.Index(*list, handle)
-		*list = slices.Delete(*list, at, at+1)
 	case s.Op == chainHead && len(*list) > 0:
 		return uint64((*list)[0])
 	case s.Op == chainHead:
 		return absent
+	case s.Op == chainAppend && in < 0:
+		*list = append(*list, handle)
+		return 0
+	case s.Op == chainAppend:
+		return 1
+	case in < 0:
+		return 0
 	}
-	return where
+	list = &w[in]
+	at := slices.Index(*list, handle)
+	*list = slices.Delete(*list, at, at+1)
+	if len(*list) > 0 {
+		return 1
+	}
+	return 2 + uint64(in)
 }
 
-// check: the lists in memory are rings in both directions with the twin's handles in order, and no other link is in a list.
+// chainOwn is the number of the first list's own node.
+const chainOwn = 1 << 15
+
+// check: each list in memory is a ring in both directions, through its own node and the twin's handles in order, and no other link is in a list.
 func (w *chainTwin) check(m *machine) error {
 	var c struct {
 		Filled uint64
-		Head   [chainLists]uint32
-		Link   [chainHandles]struct{ Next, Prev, Where uint32 }
+		Link   [2 * chainHandles]struct{ Next, Prev uint16 } // the lists' own nodes behind the handles', room for as many
 	}
 	m.get("chains", &c)
-	for list, want := range w {
-		if filled := c.Filled>>list&1 == 1; filled != (len(want) > 0) {
-			return fmt.Errorf("list %d has %d handles, its bit is %v", list, len(want), filled)
+	for list, handles := range w {
+		if filled := c.Filled>>list&1 == 1; filled != (len(handles) > 0) {
+			return fmt.Errorf("list %d has %d handles, its bit is %v", list, len(handles), filled)
 		}
-		for i, handle := range want {
-			next, prev := want[(i+1)%len(want)], want[(i+len(want)-1)%len(want)]
-			if link := c.Link[handle]; i == 0 && c.Head[list] != handle || link.Next != next || link.Prev != prev || int(link.Where) != list+1 {
-				return fmt.Errorf("list %d, which begins at %d: place %d is handle %d with %+v, wanted are %d and %d", list, c.Head[list], i, handle, link, next, prev)
+		ring := append([]uint32{chainOwn | uint32(list)}, handles...)
+		for i, node := range ring {
+			link := &c.Link[node&(chainOwn-1)+node/chainOwn*chainHandles]
+			next, prev := uint32(link.Next)^node, uint32(link.Prev)^node
+			if wantNext, wantPrev := ring[(i+1)%len(ring)], ring[(i+len(ring)-1)%len(ring)]; next != wantNext || prev != wantPrev {
+				return fmt.Errorf("list %d: node %#x, its number %d, lies between %#x and %#x, not %#x and %#x", list, node, i, prev, next, wantPrev, wantNext)
 			}
 		}
 	}
-	for handle, link := range c.Link {
-		if uint64(link.Where) != w.where(uint32(handle)) {
-			return fmt.Errorf("handle %d says %d", handle, link.Where)
+	for node, link := range c.Link {
+		if (node >= chainHandles+chainLists || node < chainHandles && w.list(uint32(node)) < 0) && (link.Next != 0 || link.Prev != 0) {
+			return fmt.Errorf("node %d is in no list, and says %+v", node, link)
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ var sizes = []size{
 	{"bucket.h", `int NAME(struct shunt_buckets *b) { return shunt_bucket_push(b, %s, 0, 1); }`, "2, 4", map[string]string{"3, 4": "1 to 2^24 lists", "2, 5": "2 to 2^24 nodes"}},
 	{"skiplist.h", `SHUNT_SKIPLIST(NAME, %s);`, "1 << 20", map[string]string{"1": "2 to 2^20", "1 << 21": "2 to 2^20", "100": "power of two"}},
 	{"skiplist.h", `int NAME(struct shunt_skip *s, __u32 n) { return shunt_skip_lower(s, %s, 5); }`, "64", map[string]string{"100": "2 to 2^20 nodes", "1": "2 to 2^20 nodes", "n": "known when"}},
-	{"chain.h", `int NAME(struct shunt_chain_link *l, __u32 *h) { return shunt_chain_remove(l, %s, h, 1); }`, "1", map[string]string{"0": "power of two", "12": "power of two"}},
+	{"chain.h", `int NAME(void *l, __u32 *list) { return shunt_chain_remove(l, %s, 1, list); }`, "1, 1 << 30", map[string]string{"0, 8": "power of two", "12, 8": "power of two", "8, 0": "power of two", "8, 12": "power of two"}},
 	{"ffsqueue.h", `SHUNT_FFSQ(NAME, %s)`, "4, 1 << 24", map[string]string{"0, 8": "1 to 4 levels", "5, 8": "1 to 4 levels", "1, 1 << 25": "2^24 handles", "1, 9": "power of two"}},
 	{"wheel.h", `SHUNT_WHEEL(NAME, %s)`, "12, 40, 1 << 24", map[string]string{"5, 9, 8": "2^6 to 2^12", "13, 9, 8": "2^6 to 2^12", "6, 41, 8": "2^0 to 2^40", "6, 9, 9": "power of two"}},
 	{"bloom.h", `SHUNT_BLOOM(NAME, %s)`, "31, 16", map[string]string{"5, 7": "2^6 to 2^31", "32, 7": "2^6 to 2^31", "20, 0": "1 to 16 bits", "20, 17": "1 to 16 bits"}},

@@ -11,6 +11,7 @@
 #ifdef COMMON
 #include <shunt/bits.h>
 #define shunt_ctz64 common_ctz64
+#define shunt_ctz64_of common_ctz64
 #endif
 #include <shunt/ffsqueue.h>
 #include <shunt/wheel.h>

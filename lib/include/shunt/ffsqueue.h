@@ -21,9 +21,9 @@
  *
  * Sharing: per CPU, or with a bpf_spin_lock around each call (none of them calls anything).
  *
- * Cost: a push and a pop together 12, 22 and 40 ns with 1, 2 and 3 levels and 1000 handles queued; one word is read and written per level, and
- * the third level's buckets are not in the first cache. 8 bytes per bucket and 12 per handle: 81 KiB for <2, 4096>, 132 MiB for 4 levels alone.
- * Any kernel.
+ * Cost: a push and a pop together some 20 ns with two levels; one word is read and written per level, and the third level's buckets are not in the
+ * first cache. Memory (chain.h): 4 bytes per handle and per bucket of either half with one or two levels and up to 2^15 handles, else 8: 49 KiB for <2, 4096>,
+ * 260 MiB for 4 levels alone. Any kernel.
  */
 #ifndef SHUNT_LIB_FFSQUEUE_H
 #define SHUNT_LIB_FFSQUEUE_H
@@ -50,76 +50,76 @@ struct shunt_ffsq {
 /* How many words of bitmap are above level `level`: 64^0 + ... + 64^(level - 1). */
 #define SHUNT_FFSQ_WORDS(level) (((1ULL << 6 * (level)) - 1) / 63)
 
-/* The word of a level that has the bit of a bucket. */
-SHUNT_FN __u64 *shunt_ffsq_word(__u64 *words, __u32 levels, __u32 half, __u32 level, __u32 bucket)
+/* A half's words of bitmap. */
+SHUNT_FN __u64 *shunt_ffsq_half(__u64 *words, __u32 levels, __u32 half)
 {
-	return words + SHUNT_MASK(half, 1) * SHUNT_FFSQ_WORDS(levels) + SHUNT_FFSQ_WORDS(level) +
-	       SHUNT_MASK(bucket >> 6 * (levels - level), (1 << 6 * level) - 1);
+	return words + SHUNT_MASK(half, 1) * SHUNT_FFSQ_WORDS(levels);
+}
+
+/* The word of a level, of a half's, that has the bit of a bucket. */
+SHUNT_FN __u64 *shunt_ffsq_word(__u64 *words, __u32 levels, __u32 level, __u32 bucket)
+{
+	return level ? words + SHUNT_FFSQ_WORDS(level) + SHUNT_MASK(bucket >> 6 * (levels - level), (1 << 6 * level) - 1) : words;
 }
 
 /* Sets a bucket's bit in the word of a level, and says whether it was the first, so the level above has one to set, too. */
-SHUNT_FN int shunt_ffsq_mark_level(__u64 *words, __u32 levels, __u32 half, __u32 up, __u32 bucket)
+SHUNT_FN int shunt_ffsq_mark_level(__u64 *words, __u32 levels, __u32 up, __u32 bucket)
 {
-	__u64 *word = shunt_ffsq_word(words, levels, half, up < levels ? levels - 1 - up : 0, bucket), before = *word;
+	__u64 *word = shunt_ffsq_word(words, levels, up < levels ? levels - 1 - up : 0, bucket), before = *word;
 
 	*word = before | 1ULL << (bucket >> 6 * up & 63);
 	return !before && up + 1 < levels;
 }
 
 /* No loop: clang 16 and 17 unroll none that ends early, and none whose number of turns is a parameter (hence the 4 below). */
-SHUNT_FN void shunt_ffsq_mark(__u64 *words, __u32 levels, __u32 half, __u32 bucket)
+SHUNT_FN void shunt_ffsq_mark(__u64 *words, __u32 levels, __u32 bucket)
 {
-	if (shunt_ffsq_mark_level(words, levels, half, 0, bucket) && shunt_ffsq_mark_level(words, levels, half, 1, bucket) &&
-	    shunt_ffsq_mark_level(words, levels, half, 2, bucket))
-		shunt_ffsq_mark_level(words, levels, half, 3, bucket);
+	if (shunt_ffsq_mark_level(words, levels, 0, bucket) && shunt_ffsq_mark_level(words, levels, 1, bucket) && shunt_ffsq_mark_level(words, levels, 2, bucket))
+		shunt_ffsq_mark_level(words, levels, 3, bucket);
 }
 
-/* Clears a bucket's bit in the word of a level, and says whether that was the last, so the level above has one to clear, too. */
-SHUNT_FN int shunt_ffsq_clear_level(__u64 *words, __u32 levels, __u32 half, __u32 up, __u32 bucket)
+/* Clears a bucket's bit (if 1, not 0, is said) in the word of a level, and says whether that was the last, so the level above has one to clear, too. */
+SHUNT_FN int shunt_ffsq_clear_level(__u64 *word, __u32 levels, __u32 up, __u32 bucket, __u64 bit)
 {
-	__u64 *word = shunt_ffsq_word(words, levels, half, up < levels ? levels - 1 - up : 0, bucket);
+	__u64 after = *word & ~(bit << (bucket >> 6 * up & 63));
 
-	*word &= ~(1ULL << (bucket >> 6 * up & 63));
-	return !*word && up + 1 < levels;
+	*word = after;
+	return !after && up + 1 < levels;
 }
 
-SHUNT_FN void shunt_ffsq_clear(__u64 *words, __u32 levels, __u32 half, __u32 bucket)
+/* The bucket's bit is in `word`, as shunt_ffsq_word() of the last level finds it. */
+SHUNT_FN void shunt_ffsq_clear(__u64 *words, __u64 *word, __u32 levels, __u32 bucket, __u64 bit)
 {
-	if (shunt_ffsq_clear_level(words, levels, half, 0, bucket) && shunt_ffsq_clear_level(words, levels, half, 1, bucket) &&
-	    shunt_ffsq_clear_level(words, levels, half, 2, bucket))
-		shunt_ffsq_clear_level(words, levels, half, 3, bucket);
+	if (shunt_ffsq_clear_level(word, levels, 0, bucket, bit) &&
+	    shunt_ffsq_clear_level(shunt_ffsq_word(words, levels, levels > 1 ? levels - 2 : 0, bucket), levels, 1, bucket, 1) &&
+	    shunt_ffsq_clear_level(shunt_ffsq_word(words, levels, levels > 2 ? levels - 3 : 0, bucket), levels, 2, bucket, 1))
+		shunt_ffsq_clear_level(words, levels, 3, bucket, 1);
 }
 
-/* The lowest bucket that has its bit set, of a half that has one. */
-SHUNT_FN __u32 shunt_ffsq_lowest(__u64 *words, __u32 levels, __u32 half)
+/* The lowest bucket that has its bit set, of a half that has one, and the word that the bit is in. */
+SHUNT_FN __u32 shunt_ffsq_lowest(__u64 *words, __u32 levels, __u64 **word)
 {
 	__u32 bucket = 0;
 
 #pragma unroll
 	for (__u32 level = 0; level < 4; level++)
 		if (level < levels) {
-			__u64 word = *shunt_ffsq_word(words, levels, half, level, bucket << 6 * (levels - level));
-
-			bucket = bucket << 6 | (shunt_ctz64(word) & 63);
+			*word = shunt_ffsq_word(words, levels, level, bucket << 6 * (levels - level));
+			bucket = bucket << 6 | (shunt_ctz64_of(**word) & 63);
 		}
 	return bucket;
 }
 
-SHUNT_FN int shunt_ffsq_any(__u64 *words, __u32 levels, __u32 half, __u32 bucket)
-{
-	return *shunt_ffsq_word(words, levels, half, levels - 1, bucket) >> (bucket & 63) & 1;
-}
-
-SHUNT_FN int shunt_ffsq_push(struct shunt_ffsq *q, __u64 *words, __u32 *heads, struct shunt_chain_link *links, __u32 levels, __u32 handles,
+SHUNT_FN int shunt_ffsq_push(struct shunt_ffsq *q, __u64 *words, void *links, __u32 levels, __u32 handles,
 			     __u32 handle, __u64 priority)
 {
 	__u64 buckets = 1ULL << 6 * levels, at = priority - q->base;
 	int out = SHUNT_FFSQ_PLACED;
-	__u32 place, half, bucket;
+	__u32 half, bucket;
 
 	if (handle >= handles)
 		return SHUNT_FFSQ_HANDLE;
-	if (shunt_chain_at(links, handles, handle)->where)
+	if (shunt_chain_in(links, handles, 2 * buckets, handle))
 		return SHUNT_FFSQ_QUEUED;
 	if (priority < q->base || at >= 2 * buckets) {
 		if (!q->count) {
@@ -137,64 +137,64 @@ SHUNT_FN int shunt_ffsq_push(struct shunt_ffsq *q, __u64 *words, __u32 *heads, s
 	q->count++;
 	half = (q->lower ^ at >> 6 * levels) & 1;
 	bucket = at & (buckets - 1);
-	place = SHUNT_MASK(half << 6 * levels | bucket, 2 * buckets - 1);
-	shunt_chain_append(links, handles, &heads[place], !shunt_ffsq_any(words, levels, half, bucket), place, handle);
-	shunt_ffsq_mark(words, levels, half, bucket);
+	shunt_chain_append(links, handles, 2 * buckets, half << 6 * levels | bucket, handle);
+	shunt_ffsq_mark(shunt_ffsq_half(words, levels, half), levels, bucket);
 	return out;
 }
 
-SHUNT_FN int shunt_ffsq_peek(struct shunt_ffsq *q, __u64 *words, __u32 *heads, __u32 levels, __u64 *priority)
+SHUNT_FN int shunt_ffsq_peek(struct shunt_ffsq *q, __u64 *words, void *links, __u32 levels, __u32 handles, __u64 *priority)
 {
-	__u64 buckets = 1ULL << 6 * levels;
-	__u32 half = q->lower, bucket, upper;
+	__u64 buckets = 1ULL << 6 * levels, base = q->base, *word, *of = shunt_ffsq_half(words, levels, q->lower);
+	__u32 half = q->lower, bucket;
 
 	if (!q->count)
 		return SHUNT_FFSQ_NONE;
-	upper = !*shunt_ffsq_word(words, levels, half, 0, 0);
-	half ^= upper;
-	bucket = shunt_ffsq_lowest(words, levels, half);
-	*priority = q->base + (upper ? buckets : 0) + bucket;
-	return heads[SHUNT_MASK(half << 6 * levels | bucket, 2 * buckets - 1)];
+	if (!*of) {
+		half ^= 1;
+		base += buckets;
+		of = shunt_ffsq_half(words, levels, half);
+	}
+	bucket = shunt_ffsq_lowest(of, levels, &word);
+	*priority = base + bucket;
+	return shunt_chain_first(links, handles, 2 * buckets, half << 6 * levels | bucket);
 }
 
-SHUNT_FN int shunt_ffsq_pop(struct shunt_ffsq *q, __u64 *words, __u32 *heads, struct shunt_chain_link *links, __u32 levels, __u32 handles,
-			    __u64 *priority)
+SHUNT_FN int shunt_ffsq_pop(struct shunt_ffsq *q, __u64 *words, void *links, __u32 levels, __u32 handles, __u64 *priority)
 {
-	__u64 buckets = 1ULL << 6 * levels;
-	__u32 half = q->lower, bucket, handle, *head;
+	__u64 buckets = 1ULL << 6 * levels, *word, *of = shunt_ffsq_half(words, levels, q->lower);
+	__u32 half = q->lower, bucket, handle, place;
 
 	if (!q->count)
 		return SHUNT_FFSQ_NONE;
-	if (!*shunt_ffsq_word(words, levels, half, 0, 0)) {
+	if (!*of) {
 		half ^= 1;
 		q->lower = half;
 		q->base += buckets;
+		of = shunt_ffsq_half(words, levels, half);
 	}
-	bucket = shunt_ffsq_lowest(words, levels, half);
+	bucket = shunt_ffsq_lowest(of, levels, &word);
 	*priority = q->base + bucket;
-	head = &heads[SHUNT_MASK(half << 6 * levels | bucket, 2 * buckets - 1)];
-	handle = *head;
+	handle = shunt_chain_first(links, handles, 2 * buckets, half << 6 * levels | bucket);
 	q->count--;
-	if (shunt_chain_remove(links, handles, head, handle))
-		shunt_ffsq_clear(words, levels, half, bucket);
+	shunt_ffsq_clear(of, word, levels, bucket, shunt_chain_remove(links, handles, 2 * buckets, handle, &place));
 	return handle;
 }
 
-SHUNT_FN int shunt_ffsq_remove(struct shunt_ffsq *q, __u64 *words, __u32 *heads, struct shunt_chain_link *links, __u32 levels, __u32 handles,
-			       __u32 handle)
+SHUNT_FN int shunt_ffsq_remove(struct shunt_ffsq *q, __u64 *words, void *links, __u32 levels, __u32 handles, __u32 handle)
 {
-	__u64 buckets = 1ULL << 6 * levels;
+	__u64 buckets = 1ULL << 6 * levels, *of;
 	__u32 place;
 
 	if (handle >= handles)
 		return SHUNT_FFSQ_HANDLE;
-	place = shunt_chain_at(links, handles, handle)->where;
-	if (!place)
+	if (!shunt_chain_in(links, handles, 2 * buckets, handle))
 		return SHUNT_FFSQ_NONE;
-	place = SHUNT_MASK(place - 1, 2 * buckets - 1);
 	q->count--;
-	if (shunt_chain_remove(links, handles, &heads[place], handle))
-		shunt_ffsq_clear(words, levels, place >> 6 * levels, place & (buckets - 1));
+	if (shunt_chain_remove(links, handles, 2 * buckets, handle, &place)) {
+		of = shunt_ffsq_half(words, levels, place >> 6 * levels);
+		place &= buckets - 1;
+		shunt_ffsq_clear(of, shunt_ffsq_word(of, levels, levels - 1, place), levels, place, 1);
+	}
 	return 0;
 }
 
@@ -205,28 +205,27 @@ SHUNT_FN int shunt_ffsq_remove(struct shunt_ffsq *q, __u64 *words, __u32 *heads,
 	struct NAME {											\
 		struct shunt_ffsq q;									\
 		__u64 words[2 * SHUNT_FFSQ_WORDS(LEVELS)];						\
-		__u32 heads[2ULL << 6 * (LEVELS)];							\
-		struct shunt_chain_link links[HANDLES];							\
+		SHUNT_CHAIN(links, HANDLES, 2 << 6 * (LEVELS));						\
 	};												\
 	/* Queue a handle: SHUNT_FFSQ_PLACED, _CLAMPED, _QUEUED or _HANDLE. */				\
 	SHUNT_FN int NAME##_push(struct NAME *n, __u32 handle, __u64 priority)				\
 	{												\
-		return shunt_ffsq_push(&n->q, n->words, n->heads, n->links, LEVELS, HANDLES, handle, priority);	\
+		return shunt_ffsq_push(&n->q, n->words, n->links, LEVELS, HANDLES, handle, priority);	\
 	}												\
 	/* The handle that is next and its bucket's priority, or SHUNT_FFSQ_NONE. */			\
 	SHUNT_FN int NAME##_peek(struct NAME *n, __u64 *priority)					\
 	{												\
-		return shunt_ffsq_peek(&n->q, n->words, n->heads, LEVELS, priority);			\
+		return shunt_ffsq_peek(&n->q, n->words, n->links, LEVELS, HANDLES, priority);			\
 	}												\
 	/* The same, and it is no longer queued. */							\
 	SHUNT_FN int NAME##_pop(struct NAME *n, __u64 *priority)					\
 	{												\
-		return shunt_ffsq_pop(&n->q, n->words, n->heads, n->links, LEVELS, HANDLES, priority);	\
+		return shunt_ffsq_pop(&n->q, n->words, n->links, LEVELS, HANDLES, priority);	\
 	}												\
 	/* Take a handle out, wherever it is: 0, SHUNT_FFSQ_NONE or _HANDLE. */				\
 	SHUNT_FN int NAME##_remove(struct NAME *n, __u32 handle)					\
 	{												\
-		return shunt_ffsq_remove(&n->q, n->words, n->heads, n->links, LEVELS, HANDLES, handle);	\
+		return shunt_ffsq_remove(&n->q, n->words, n->links, LEVELS, HANDLES, handle);	\
 	}
 
 #endif

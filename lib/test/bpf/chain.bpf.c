@@ -8,37 +8,35 @@
 
 struct chains {
 	__u64 filled;	/* a bit per list */
-	__u32 head[LISTS];
-	struct shunt_chain_link link[HANDLES];
+	SHUNT_CHAIN(link, HANDLES, LISTS);
 };
 ONE(struct chains, chains);
 
 static __always_inline __u64 chain_step(struct step *s)
 {
 	struct chains *c = THE(chains);
-	__u32 list = s->arg & (LISTS - 1), handle = s->a & (HANDLES - 1), where;
-	__u64 bit;
+	__u32 list = s->arg & (LISTS - 1), handle = s->a & (HANDLES - 1);
+	int in;
 
 	if (!c)
 		return ~0ULL;
-	where = shunt_chain_at(c->link, HANDLES, handle)->where;
+	in = shunt_chain_in(c->link, HANDLES, LISTS, handle);
 	switch (s->op) {
 	case 0:
-		if (where)
-			return where;
-		bit = 1ULL << list;
-		shunt_chain_append(c->link, HANDLES, &c->head[list], !(c->filled & bit), list, handle);
-		c->filled |= bit;
+		if (in)
+			return 1;
+		shunt_chain_append(c->link, HANDLES, LISTS, list, handle);
+		c->filled |= 1ULL << list;
 		return 0;
 	case 1:
-		if (!where)
+		if (!in)
 			return 0;
-		list = (where - 1) & (LISTS - 1);
-		if (shunt_chain_remove(c->link, HANDLES, &c->head[list], handle))
-			c->filled &= ~(1ULL << list);
-		return where;
+		if (!shunt_chain_remove(c->link, HANDLES, LISTS, handle, &list))
+			return 1;
+		c->filled &= ~(1ULL << list);
+		return 2 + list;
 	case 2:
-		return c->filled >> list & 1 ? c->head[list] : ~0ULL;
+		return c->filled >> list & 1 ? shunt_chain_first(c->link, HANDLES, LISTS, list) : ~0ULL;
 	}
 	return ~0ULL;
 }
