@@ -72,7 +72,7 @@ hands: build ## the rig's cases by hand alone, each at both hooks, of which CI r
 	{ echo "make hands: commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(date -u +%F)"; SHOW='^TestHand$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 60m -uncovered -run '^TestHand$$' $(DIFF_ARGS); } 2>&1 | tee $(or $(RECORD),/dev/null)
 
 # Which of the cases by hand have their turn (docs/rig.md, "What CI leaves out"): commits take turns.
-TURN ?= $(shell printf %d 0x$$(git rev-parse HEAD 2>/dev/null | cut -c1-6 || echo 0))
+TURN ?= $(shell scripts/turn.sh)
 
 diff-ci: build ## the same as CI runs it: of the cases by hand those whose TURN it is, what fails once more alone, and the output is only what people read
 	SHOW='^Test(ZCoverage|Generated|Conversations)$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -turn $(TURN) -timeout 23m -shrink 40 -configs $(CONFIGS) -talks $(TALKS) -seed $(SEED) $(SHARES) $(DIFF_ARGS)
