@@ -51,6 +51,7 @@ var ipsetChanges = [][]string{
 	{"ipset create x hash:ip", "ipset add x 10.0.0.10", "ipset swap a x"}, {"ipset rename x y", "ipset destroy y"}, {"ipset create x bitmap:ip range 10.0.0.0/16", "ipset swap a x"}, {"ipset swap a x"},
 	{"ipset create t hash:ip timeout 100", "ipset add t 10.0.0.10 timeout 1", "ipset swap a t"}, {"sleep 1200ms"}, {"ipset add a 10.0.0.10 timeout 0"}, {"ipset del l p", "ipset add l n"}, {"ipset del l n"}, {"ipset flush l"},
 	{"ipset create z hash:ip", "ipset add z 10.0.0.10", "ipset add n 10.0.0.10 nomatch", "ipset add n 10.0.0.0/24", "ipset add l n", "ipset add l z after n"}, // an exception in one set says nothing of the next one
+	{"ipset create k hash:ip counters", "ipset add k 10.0.0.10", "ipset swap a k"}, {"ipset swap a k", "ipset destroy k"},                                     // what counts in its elements is Linux's from the first packet on
 	{"ipset flush l", "ipset destroy z", "ipset del n 10.0.0.10", "ipset del n 10.0.0.0/24", "ipset add s 53"}, {"ipset add b 10.0.0.10"}, {"ipset del b 10.0.0.10"}, {"ipset del s 80"}, {"ipset flush p"}, {"ipset add p 10.5.1.1,tcp:80"}, {"ipset add q 10.5.1.1,tcp:53 -exist"},
 }
 
