@@ -241,6 +241,8 @@ struct shunt_set_kind {
 	__u32 extensions;	/* bitmap: of what elements have beside their bit */
 	__u32 addresses;	/* hash: how many elements begin with; a prefix length is of the last */
 	__u32 shift;		/* hash: of the prefix length in an element's last word */
+	__u32 pairs;		/* hash: the first of two addresses has a prefix length too, eight bits before the other's, here and in the list */
+	__u32 words;		/* pairs: of an element, all of which are hashed, what fills it up too */
 };
 enum shunt_set_method {
 	SHUNT_SET_HASH = 1,

@@ -22,7 +22,8 @@
 
 #define SET_TIMEOUT	1	/* IPSET_EXT_TIMEOUT and _COUNTER, include/linux/netfilter/ipset/ip_set.h */
 #define SET_COUNTER	2
-#define SET_KINDS	24	/* more than image.SetKinds */
+#define SET_KINDS	32	/* more than image.SetKinds */
+#define SET_PAIRS	1089	/* pairs of prefix lengths that are tried: as many as IPv4 has. Each is a bucket to look into, for Linux as well */
 #define SET_FILLED	1	/* MAC_FILLED, ip_set_bitmap_ipmac.c */
 #define SET_PHYSDEV	0xff	/* `physdev` in the last word of the hashed part of struct hash_netiface4_elem */
 
@@ -33,6 +34,8 @@
 #define SET_TWO		16
 #define SET_NAMED	32
 #define SET_MAC		64
+#define SET_BOTH	128	/* prefix lengths are of both addresses */
+#define SET_LONGER	256	/* another word of the key comes behind that with the prefix lengths */
 
 /* What a key is, a constant in what deals with it: an address and perhaps a word or two behind it, or two addresses (of IPv4: words) and a word. */
 #define KEY_SIX		1
@@ -98,12 +101,12 @@ always_inline __u32 set4(const int how, void *memory, __u64 addr, __u32 offset)
 /* What comes behind is read behind it. */
 #define SET_KEEP(a, b, c) asm volatile("" : "+r"(a), "+r"(b), "+r"(c))
 
-/* Where a key has its last word, that of the ports and the prefix length. With one address of IPv6 there can be another behind it. */
+/* Where a key has its last word, that of the ports and the prefix lengths. With one address of IPv6, or with two, there can be another behind it. */
 #define KEY_LAST(key) ((key) == (KEY_SIX | KEY_TWO) ? 8 : (key) == KEY_SIX ? 4 : (key) == KEY_TWO ? 2 : 1)
-#define KEY_END(key) (KEY_LAST(key) + ((key) == KEY_SIX))
+#define KEY_END(key) (KEY_LAST(key) + ((key) != 0))
 
-/* jhash2(), include/linux/jhash.h; where there is no last word, or none behind it, it is 0. */
-always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int key)
+/* jhash2(), include/linux/jhash.h; where there is no last word, or none behind it, it is 0. Behind two addresses it begins another three words. */
+always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int key, int longer)
 {
 	__u32 a = seed, b = seed, c = seed;
 
@@ -127,6 +130,11 @@ always_inline __u32 set_hash(__u32 seed, volatile const __u32 *words, const int 
 	b += words[1];
 	if (key)
 		c += words[2];
+	if ((key & KEY_TWO) && longer) {
+		JHASH_MIX(a, b, c);
+		SET_KEEP(a, b, c);
+		a += words[3];
+	}
 	JHASH_FINAL(a, b, c);
 	SET_KEEP(a, b, c);
 	return c;
@@ -180,18 +188,22 @@ always_inline void set_address(struct rule_walk *w, __be32 *addr, int src, __u32
 	}
 }
 
-/* hash:ip and hash:ip,port can cut addresses to a network. A network of zeros is Linux's: what it says of that differs between families and versions. */
-always_inline int set_mask(const int how, void *memory, struct rule_walk *w, __u32 offset)
+/*
+ * hash:ip, hash:ip,port and hash:net,net can cut addresses to a network. One of zeros is Linux's: what it says of that differs between families and
+ * versions.
+ */
+always_inline int set_mask(const int how, void *memory, struct rule_walk *w, __u32 offset, __u32 at)
 {
 	struct set_walk *s = &w->set;
+	__u32 *key = s->key + at;
 	int by_bits = (SET_KIND(w, mask_bits) & 0xffff) != 0;
 	__u32 bits = by_bits ? set4(how, memory, s->data, offset) & 0xff : 0, any;
 
-	any = s->key[0] &= by_bits ? set_prefix_word(bits, 0) : set4(how, memory, s->data, offset);
+	any = key[0] &= by_bits ? set_prefix_word(bits, 0) : set4(how, memory, s->data, offset);
 	if (s->flags & SET_SIX) {
-		any |= s->key[1] &= by_bits ? set_prefix_word(bits, 1) : set4(how, memory, s->data, offset + 4);
-		any |= s->key[2] &= by_bits ? set_prefix_word(bits, 2) : set4(how, memory, s->data, offset + 8);
-		any |= s->key[3] &= by_bits ? set_prefix_word(bits, 3) : set4(how, memory, s->data, offset + 12);
+		any |= key[1] &= by_bits ? set_prefix_word(bits, 1) : set4(how, memory, s->data, offset + 4);
+		any |= key[2] &= by_bits ? set_prefix_word(bits, 2) : set4(how, memory, s->data, offset + 8);
+		any |= key[3] &= by_bits ? set_prefix_word(bits, 3) : set4(how, memory, s->data, offset + 12);
 	}
 	return any != 0;
 }
@@ -345,15 +357,61 @@ always_inline int set_open(const int how, struct rule_walk *w, __u32 ask, __u32 
 		s->nomatch = SET_KIND(w, nomatch);
 		if (s->shift == 16)	/* the protocol comes behind the prefix length, not before it */
 			s->tail = (s->tail & 0xffff) | (s->tail & 0xff0000) << 8;
+		if (SET_KIND(w, pairs))
+			s->state = SET_OPENED;	/* set_both() */
 	} else {
 		offset = SET_KIND(w, mask);
-		if (offset && !set_mask(how, memory, w, offset))
+		if (offset && !set_mask(how, memory, w, offset, 0))
 			return SET_UNKNOWN;
 	}
 	s->key[words & 15] = S(tail);
 	s->key[(words + 1) & 15] = 0;
 	s->seed += (words + (s->flags & SET_TAILED ? 1 : 0)) << 2;
 	return SET_MORE;
+}
+
+/* What more there is to a hash of two networks: prefix lengths of both, and another word behind them: of the protocol, or to fill the element up. */
+always_inline int set_both(const int how, struct rule_walk *w, __u32 ask)
+{
+	struct set_walk *s = &w->set;
+	void *memory = SET_MEMORY(how);
+	__u32 offset = SET_KIND(w, mask), at = s->flags & SET_SIX ? 8 : 2;
+
+	s->state = SET_KEYED;
+	s->flags |= SET_BOTH;
+	s->pair = s->nets = s->net;
+	s->nets_end = s->net + (__u64)s->lengths * s->net_size;
+	s->lengths = SET_PAIRS + 1;
+	if (!(s->traits >> 24)) {	/* no port: the second direction is that of an address */
+		set_address(w, s->key + at / 2, SET_SRC(ask, 1), s->flags & SET_SIX);
+		s->except = s->nomatch;
+	} else {
+		s->key[at + 1] = (s->key[at] & 0xff0000) << 8;
+		s->key[at] &= 0xffff;
+		s->except = (__u64)s->nomatch << 32;
+	}
+	if (SET_KIND(w, words) > at + 1) {
+		s->flags |= SET_LONGER;
+		s->seed += 1 << 2;
+	}
+	if (offset && (!set_mask(how, memory, w, offset, 0) || !set_mask(how, memory, w, offset, at / 2)))
+		return SET_UNKNOWN;
+	return SET_MORE;
+}
+
+/* The next pair of prefix lengths, each more by one, the second address's in the upper half; 0: there is none. For each of the first all of the second's are tried. */
+always_inline __u32 set_pair(const int how, void *memory, struct set_walk *s)
+{
+	__u32 second = S(net) == S(nets_end) ? 0 : set4(how, memory, S(net), 0) & 0xff00, first;
+
+	if (!second) {
+		S(net) = S(nets);
+		S(pair) += S(net_size);
+		second = set4(how, memory, S(net), 0) & 0xff00;
+	}
+	first = S(pair) == S(nets_end) ? 0 : set4(how, memory, S(pair), 0) & 0xff;
+	S(net) += S(net_size);
+	return first && second ? first | second : 0;
 }
 
 /*
@@ -380,20 +438,35 @@ always_inline int set_try(const int how, struct rule_walk *w, const int key)
 		for (int i = 0; i <= KEY_END(key); i++)
 			words[i] = S(key[i]);
 		if (S(flags) & SET_NETS) {
-			__u32 bits = set4(how, memory, S(net), 0) & 0xff;
+			int both = (key & KEY_TWO) && (S(flags) & SET_BOTH);
+			__u32 bits;
 
+			if (both) {
+				bits = set_pair(how, memory, s);
+			} else {
+				bits = set4(how, memory, S(net), 0) & 0xff;
+				S(net) += S(net_size);
+			}
 			if (!bits) {
 				S(lengths) = 0;
 				break;
 			}
-			S(net) += S(net_size);
+			if (both) {
+				if (!S(lengths))	/* more pairs than are tried */
+					return SET_UNKNOWN;
+				_Pragma("clang loop unroll(full)")
+				for (int i = 0; i < (key & KEY_SIX ? 4 : 1); i++)
+					words[i] &= set_prefix_word((bits & 0xff) - 1, i);
+				words[KEY_LAST(key)] |= ((bits & 0xff) - 1) << ((S(shift) - 8) & 31);
+				bits >>= 8;
+			}
 			bits--;
 			_Pragma("clang loop unroll(full)")
 			for (int i = 0; i < (key & KEY_SIX ? 4 : 1); i++)	/* the address before the last word */
 				words[KEY_LAST(key) - (key & KEY_SIX ? 4 : 1) + i] &= set_prefix_word(bits, i);
 			words[KEY_LAST(key)] |= (bits - S(bias)) << (S(shift) & 31);
 		}
-		hash = set_hash(S(seed), words, key);
+		hash = set_hash(S(seed), words, key, S(flags) & SET_LONGER);
 		t->bucket = set8(how, memory, S(buckets) + 8 * (__u64)(hash & S(size)), 0);
 	}
 	s->n = n;
@@ -459,9 +532,17 @@ always_inline int set_element(const int how, void *memory, struct set_walk *s, s
 		if (set8(how, memory, at, 4 * i) != *(volatile __u64 *)&t->key[i])
 			return SET_OUT;
 	if (key) {
-		last = S(flags) & SET_TAILED ? set4(how, memory, at, 4 * KEY_LAST(key)) : 0;
-		if ((last & ~S(nomatch)) != *(volatile __u32 *)&t->key[KEY_LAST(key)])
-			return SET_OUT;
+		if ((key & KEY_TWO) && (S(flags) & SET_LONGER)) {
+			__u64 both = set8(how, memory, at, 4 * KEY_LAST(key));
+
+			if ((both & ~S(except)) != *(volatile __u64 *)&t->key[KEY_LAST(key)])
+				return SET_OUT;
+			last = both & S(except) ? S(nomatch) : 0;
+		} else {
+			last = S(flags) & SET_TAILED ? set4(how, memory, at, 4 * KEY_LAST(key)) : 0;
+			if ((last & ~S(nomatch)) != *(volatile __u32 *)&t->key[KEY_LAST(key)])
+				return SET_OUT;
+		}
 	}
 	if (key == KEY_SIX && (S(flags) & SET_MAC) && set4(how, memory, at, 4 * KEY_END(key)) != *(volatile __u32 *)&t->key[KEY_END(key)])
 		return SET_OUT;
@@ -639,6 +720,7 @@ SET_STEP(set_open, (struct rule_walk *w, __u32 ask, __u32 kinds), w, ask, kinds)
 /* Apart: with their callers' these are all frames that fit on the stack (shunt_xdp, rule_run, rule_step), and none may take more than 32 bytes. */
 SET_STEP(set_by_frame, (struct rule_walk *w, __u32 ask), w, ask)
 SET_STEP(set_other, (struct rule_walk *w, __u32 ask), w, ask)
+SET_STEP(set_both, (struct rule_walk *w, __u32 ask), w, ask)
 SET_STEP(set_named, (struct rule_walk *w), w)
 SET_STEP(set_member, (struct rule_walk *w), w)
 
@@ -669,8 +751,18 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds)
 		if (answer == SET_MORE)
 			answer = SET_DO(set_open, w, ask, kinds);
 	}
-	if (answer == SET_MORE && s->state == SET_OPENED)
-		answer = (s->traits >> 8 & 0xff) == SHUNT_SET_BITMAP_MAC ? SET_DO(set_by_frame, w, ask) : SET_DO(set_other, w, ask);
+	if (answer == SET_MORE && s->state == SET_OPENED) {
+		switch (s->traits >> 8 & 0xff) {
+		case SHUNT_SET_HASH:
+			answer = SET_DO(set_both, w, ask);
+			break;
+		case SHUNT_SET_BITMAP_MAC:
+			answer = SET_DO(set_by_frame, w, ask);
+			break;
+		default:
+			answer = SET_DO(set_other, w, ask);
+		}
+	}
 	if (answer == SET_MORE && s->state == SET_KEYED)
 		answer = SET_BY_KEY(set_try, w);
 	if (answer == SET_MORE && s->state == SET_SEEN)

@@ -46,6 +46,8 @@ struct set_walk {
 	__u64 buckets;		/* of the hash table */
 	__u64 now;		/* jiffies, if elements expire */
 	__u64 net;		/* where the next of its prefix lengths stands */
+	__u64 pair;		/* with lengths for two addresses: where that of the first stands */
+	__u64 nets, nets_end;	/* and where their list begins and ends */
 	__u32 lengths;		/* how many there can still be; 1 with a hash that has none */
 	__u32 size;		/* of the hash table, less one */
 	__u32 seed;		/* of the hash */
@@ -56,6 +58,7 @@ struct set_walk {
 	__u32 tail;		/* protocol and port */
 	__u64 first;		/* the bits of an element's first eight bytes that are part of the key */
 	__u32 net_size, bias, shift, nomatch;	/* of its kind */
+	__u64 except;		/* nomatch in the last two words of a key that has another one behind */
 	__u32 multi;		/* an element with the packet's network was seen, of another interface */
 	__u32 last;		/* of one that was found: the word with its prefix length */
 	__u64 at;		/* and where it stands */

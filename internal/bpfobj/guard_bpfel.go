@@ -527,6 +527,8 @@ type GuardShuntSetKind struct {
 	Extensions uint32
 	Addresses  uint32
 	Shift      uint32
+	Pairs      uint32
+	Words      uint32
 }
 
 type GuardShuntSetMethod uint32

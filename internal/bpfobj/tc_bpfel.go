@@ -113,6 +113,9 @@ type TCRuleWalk struct {
 		Buckets    uint64
 		Now        uint64
 		Net        uint64
+		Pair       uint64
+		Nets       uint64
+		NetsEnd    uint64
 		Lengths    uint32
 		Size       uint32
 		Seed       uint32
@@ -127,6 +130,7 @@ type TCRuleWalk struct {
 		Bias       uint32
 		Shift      uint32
 		Nomatch    uint32
+		Except     uint64
 		Multi      uint32
 		Last       uint32
 		At         uint64

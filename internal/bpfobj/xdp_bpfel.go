@@ -122,6 +122,9 @@ type XDPRuleWalk struct {
 		Buckets    uint64
 		Now        uint64
 		Net        uint64
+		Pair       uint64
+		Nets       uint64
+		NetsEnd    uint64
 		Lengths    uint32
 		Size       uint32
 		Seed       uint32
@@ -136,6 +139,7 @@ type XDPRuleWalk struct {
 		Bias       uint32
 		Shift      uint32
 		Nomatch    uint32
+		Except     uint64
 		Multi      uint32
 		Last       uint32
 		At         uint64

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
@@ -39,10 +40,11 @@ func (t *setTypes) kind(k image.SetKind) bpfobj.SetKind {
 	return out
 }
 
-// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port, those with a second address, and those
-// with a mark, an interface or an address of frames, which may be alone (ip_set_hash_*.c).
+// hash is for the types that are hashes of an address, of one with a prefix length, or either with protocol and port, those with a second address, which may
+// both have one, and those with a mark, an interface or an address of frames, which may be alone (ip_set_hash_*.c).
 func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
-	net, port, two := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port"), strings.Count(k.Type, ",") == 2
+	net, port, pairs := strings.Contains(k.Type, "net"), strings.Contains(k.Type, "port"), strings.Count(k.Type, "net") == 2
+	two := pairs || strings.Count(k.Type, ",") == 2
 	iface, mac := strings.HasSuffix(k.Type, "iface"), strings.HasSuffix(k.Type, "mac")
 	name, address, lengths := structOf(k), btf.Bits(32), uint32(32)
 	if k.Family == ruleset.IP6 {
@@ -57,7 +59,23 @@ func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
 		elem["ip2"] = address
 		last *= 2
 	}
+	if pairs {
+		delete(elem, "ip2") // ip has two
+		if t.at(name+"_elem", "ip", int(last/8)); k.Family == ruleset.IP4 {
+			elem["ipcmp"] = 0
+		}
+		elem["cidr"], elem["ccmp"] = last+16, last+16
+		out.Shift, out.Pairs = 24, 1
+		t.at(name+"_elem", "cidr", 2)
+		out.Words = t.size(name+"_elem") / 4
+	}
 	switch {
+	case pairs && port:
+		elem["port"], elem["padding"], elem["nomatch"], elem["proto"] = last, last+32, last+48, last+56
+		out.Nomatch, out.Tail = 0xff<<16, bpfobj.TailPort
+	case pairs:
+		elem["nomatch"], elem["padding"] = last, last+8
+		out.Nomatch = 0xff
 	case two && net:
 		elem["port"], elem["cidr"], elem["nomatch"], elem["proto"] = last, last+16, last+23, last+24
 		out.Nomatch, out.Bias, out.Tail, out.Shift = 1<<23, 1, bpfobj.TailPort, 16
@@ -82,17 +100,21 @@ func (t *setTypes) hash(k image.SetKind, out *bpfobj.SetKind) {
 		if k.Type == "hash:mac" {
 			elem, last, out.Addresses = map[string]btf.Bits{}, 0, 0
 		}
-		elem[""] = last // a union
+		elem["ether"], elem["foo"] = last, last
 		out.Tail = bpfobj.TailMAC
-		t.union(name+"_elem", 8)
+		t.at(name+"_elem", "foo", 8)
 	}
 	t.are(name+"_elem", elem)
 	if net {
-		out.NetSize, out.Lengths = 8, lengths
-		out.Nets = t.at(name, "nets", int(8*lengths)) + t.at("net_prefixes", "cidr", 1)
-		return
+		out.Nets, out.NetSize, out.Lengths = t.prefixes(name, 1+int(out.Pairs))
+		if out.Lengths != lengths && (!pairs || out.Lengths != lengths+1) && t.err == nil { // hash:net,port,net has room for length 0 since Linux 6.6
+			t.err = fmt.Errorf("struct %s: %d prefix lengths", name, out.Lengths)
+		}
+		if !pairs {
+			return
+		}
 	}
-	// Addresses can be cut to a network: hash:ip by a length, from Linux 6.3 on either by a mask.
+	// Addresses can be cut to a network: hash:ip by a length, from Linux 6.3 on either by a mask, and hash:net,net too.
 	if t.has(name, "bitmask") {
 		out.Mask = t.at(name, "bitmask", 16)
 	} else if t.has(name, "netmask") {
@@ -112,8 +134,38 @@ func structOf(k image.SetKind) string {
 	return name + "4"
 }
 
-// union checks the size of the one member of a structure that has no name.
-func (t *setTypes) union(name string, size int) { t.at(name, "", size) }
+// prefixes is the list of prefix lengths of a set, of one address or two: where it begins, how large an entry is and how many there are. Every module has a
+// struct net_prefixes of its own, so it is found by what has it.
+func (t *setTypes) prefixes(name string, of int) (at, size, n uint32) {
+	m := t.member(name, "nets")
+	list, _ := m.Type.(*btf.Array)
+	if list == nil {
+		return 0, 0, 0 // and said
+	}
+	entry, _ := btf.UnderlyingType(list.Type).(*btf.Struct)
+	if entry == nil {
+		t.err = fmt.Errorf("struct %s: nets is a list of %v", name, list.Type)
+		return 0, 0, 0
+	}
+	for _, in := range entry.Members {
+		if bytes, err := btf.Sizeof(in.Type); in.Name == "cidr" && err == nil && bytes == of {
+			return uint32(m.Offset.Bytes() + in.Offset.Bytes()), entry.Size, list.Nelems
+		}
+	}
+	t.err = fmt.Errorf("struct %s: nets has no prefix lengths of %d addresses", name, of)
+	return 0, 0, 0
+}
+
+// size is that of a structure.
+func (t *setTypes) size(name string) uint32 {
+	for _, s := range t.specs {
+		var st *btf.Struct
+		if s.TypeByName(name, &st) == nil {
+			return st.Size
+		}
+	}
+	return 0
+}
 
 // has says whether a structure has a member.
 func (t *setTypes) has(name, member string) bool {

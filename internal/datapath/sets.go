@@ -17,7 +17,7 @@ import (
 // setModules are where the types of ipset are that programs read, in a kernel that has it as modules.
 var setModules = []string{
 	"ip_set", "ip_set_hash_ip", "ip_set_hash_net", "ip_set_hash_ipport", "ip_set_hash_netport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet",
-	"ip_set_hash_netiface", "ip_set_hash_ipmark", "ip_set_hash_mac", "ip_set_hash_ipmac", "ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_bitmap_ipmac", "ip_set_list_set",
+	"ip_set_hash_netiface", "ip_set_hash_netnet", "ip_set_hash_netportnet", "ip_set_hash_ipmark", "ip_set_hash_mac", "ip_set_hash_ipmac", "ip_set_bitmap_ip", "ip_set_bitmap_port", "ip_set_bitmap_ipmac", "ip_set_list_set",
 }
 
 // setLayout is how the kernel's ipsets are read live (bpf/node/ipset.h). What is not known stays zero: programs leave such sets to Linux.
@@ -131,28 +131,52 @@ type setTypes struct {
 
 // at is the offset in bytes of a member that has to have a size in bytes, 0 for any.
 func (t *setTypes) at(name, member string, size int) uint32 {
+	m := t.member(name, member)
 	if t.err != nil {
 		return 0
+	}
+	if n, err := btf.Sizeof(m.Type); err != nil || size != 0 && n != size {
+		t.err = fmt.Errorf("struct %s: %s has %d bytes, not %d", name, member, n, size)
+	}
+	return uint32(m.Offset.Bytes())
+}
+
+// member finds a member of a structure.
+func (t *setTypes) member(name, member string) btf.Member {
+	if t.err != nil {
+		return btf.Member{}
 	}
 	for _, s := range t.specs {
 		var st *btf.Struct
 		if s.TypeByName(name, &st) != nil {
 			continue
 		}
-		for _, m := range st.Members {
-			if m.Name != member {
-				continue
+		for _, m := range members(st) {
+			if m.Name == member {
+				return m
 			}
-			if n, err := btf.Sizeof(m.Type); err != nil || size != 0 && n != size {
-				t.err = fmt.Errorf("struct %s: %s has %d bytes, not %d", name, member, n, size)
-			}
-			return uint32(m.Offset.Bytes())
 		}
 		t.err = fmt.Errorf("struct %s has no %s", name, member)
-		return 0
+		return btf.Member{}
 	}
 	t.err = fmt.Errorf("no struct %s", name)
-	return 0
+	return btf.Member{}
+}
+
+// members are those of a structure, and what a union in it that has no name offers.
+func members(st *btf.Struct) (out []btf.Member) {
+	for _, m := range st.Members {
+		union, _ := m.Type.(*btf.Union)
+		if m.Name != "" || union == nil {
+			out = append(out, m)
+			continue
+		}
+		for _, in := range union.Members {
+			in.Offset += m.Offset
+			out = append(out, in)
+		}
+	}
+	return out
 }
 
 // are checks where members of an element lie, in bits.
@@ -162,12 +186,12 @@ func (t *setTypes) are(name string, want map[string]btf.Bits) {
 		if t.err != nil || s.TypeByName(name, &st) != nil {
 			continue
 		}
-		for _, m := range st.Members {
+		for _, m := range members(st) {
 			if at, ok := want[m.Name]; !ok || at != m.Offset {
 				t.err = fmt.Errorf("struct %s: %s is not where it is expected", name, m.Name)
 			}
 		}
-		if len(st.Members) != len(want) {
+		if len(members(st)) != len(want) {
 			t.err = fmt.Errorf("struct %s has other members", name)
 		}
 		return

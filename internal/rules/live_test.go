@@ -48,7 +48,7 @@ func TestLiveSets(t *testing.T) {
 		}
 	}
 	// One that images have no kind for leaves its packets to Linux.
-	pr := rules.Flatten(liveRules(ruleset.Set{Name: "m", Type: "hash:net,net", Family: ruleset.IP4}), rules.Class{Family: ruleset.IP4, LiveSets: true})
+	pr := rules.Flatten(liveRules(ruleset.Set{Name: "m", Type: "bitmap:mark", Family: ruleset.IP4}), rules.Class{Family: ruleset.IP4, LiveSets: true})
 	if im, err := image.Compile(pr, nil, image.Options{Stage: image.Post}); err != nil || im.Unsaid != 1 {
 		t.Errorf("a set of unknown kind: %+v, %v", im, err)
 	}
@@ -58,7 +58,7 @@ func TestLiveSets(t *testing.T) {
 func TestLiveSetsByFrameAndDevice(t *testing.T) {
 	devices := []rules.Device{{Name: "eth0", Index: 2}, {Name: "a", Index: 3}, {Name: "seven77", Index: 4}, {Name: "abcdefghijklmno", Index: 70000}}
 	for kind, want := range map[string]struct{ names, frames, ports bool }{
-		"hash:net,iface": {names: true}, "bitmap:ip,mac": {frames: true}, "hash:ip,port": {ports: true}, "hash:ip": {}, "list:set": {true, true, true},
+		"hash:net,iface": {names: true}, "bitmap:ip,mac": {frames: true}, "hash:ip,port": {ports: true}, "hash:net,port,net": {ports: true}, "hash:net,net": {}, "hash:ip": {}, "list:set": {true, true, true},
 	} {
 		s := ruleset.Set{Name: "s", Type: kind, Family: ruleset.IP4, Index: 7}
 		if kind == "list:set" {

@@ -51,6 +51,7 @@ var ipsetChanges = [][]string{
 	{"ipset create x hash:ip", "ipset add x 10.0.0.10", "ipset swap a x"}, {"ipset rename x y", "ipset destroy y"}, {"ipset create x bitmap:ip range 10.0.0.0/16", "ipset swap a x"}, {"ipset swap a x"},
 	{"ipset create t hash:ip timeout 100", "ipset add t 10.0.0.10 timeout 1", "ipset swap a t"}, {"sleep 1200ms"}, {"ipset add a 10.0.0.10 timeout 0"}, {"ipset del l p", "ipset add l n"}, {"ipset del l n"}, {"ipset flush l"},
 	{"ipset create z hash:ip", "ipset add z 10.0.0.10", "ipset add n 10.0.0.10 nomatch", "ipset add n 10.0.0.0/24", "ipset add l n", "ipset add l z after n"}, // an exception in one set says nothing of the next one
+	{"ipset create k hash:ip counters", "ipset add k 10.0.0.10", "ipset swap a k"}, {"ipset swap a k", "ipset destroy k"},                                     // what counts in its elements is Linux's from the first packet on
 	{"ipset flush l", "ipset destroy z", "ipset del n 10.0.0.10", "ipset del n 10.0.0.0/24", "ipset add s 53"}, {"ipset add b 10.0.0.10"}, {"ipset del b 10.0.0.10"}, {"ipset del s 80"}, {"ipset flush p"}, {"ipset add p 10.5.1.1,tcp:80"}, {"ipset add q 10.5.1.1,tcp:53 -exist"},
 }
 
@@ -150,6 +151,46 @@ var markChanges = [][]string{
 	{"ipset create v hash:ip,mark markmask 0xf comment", "ipset add v 10.0.0.10,0xf1", "ipset swap k v"}, {"ipset create w hash:ip,mark markmask 0xf0 forceadd", "ipset add w 10.0.0.10,0x1f", "ipset swap k w"},
 }
 
+// netsBegin are sets whose keys are two networks, alone or with a port, which not every kernel has. The first network's length counts before the second's: in v and v6 an exception of a
+// longer first hides what has a shorter one, and in w one with a longer second does so for its own first only.
+var netsBegin = "ipset restore\n" + strings.Join([]string{
+	"create v hash:net,net", "add v 10.0.0.0/24,10.5.0.0/16", "add v 10.0.0.10,10.5.1.0/24 nomatch", "add v 10.0.0.0/16,10.5.1.1", "add v 10.3.0.0/16,10.0.0.0/8", "add v 10.0.0.0/24,10.1.0.0/16",
+	"create r hash:net,net", "add r 10.5.0.0/16,10.0.0.0/24", "add r 10.1.2.0/23,10.0.0.0/8", "add r 10.1.2.3,10.0.0.10 nomatch",
+	"create w hash:net,port,net", "add w 10.0.0.0/24,tcp:80,10.5.0.0/16", "add w 10.0.0.10,tcp:53,10.5.0.0/16", "add w 10.0.0.10,tcp:53,10.5.1.1 nomatch", "add w 10.0.0.0/8,tcp:53,10.5.1.1",
+	"add w 10.0.0.0/16,icmp:8/0,10.0.0.0/9", "add w 10.0.0.8/30,sctp:53,10.5.1.0/25", "add w 10.0.0.10,47:0,10.0.0.0/8",
+	"create v6 hash:net,net family inet6", "add v6 fd00::/16,2001:db8:5::/48", "add v6 fd00::1:0:0:0:10,2001:db8:5::/64 nomatch", "add v6 2001:db8:3::/48,2001:db8::/32", "add v6 fd00::/64,2001:db8:1::9",
+	"create r6 hash:net,net family inet6", "add r6 2001:db8:5::/48,fd00::/16", "add r6 2001:db8:1::9,fd00::/8 nomatch", "add r6 2001:db8:1::/48,fd00::1:0:0:0:10",
+	"create w6 hash:net,port,net family inet6", "add w6 fd00::/16,tcp:80,2001:db8:5::/48", "add w6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::/48", "add w6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::1 nomatch",
+	"add w6 fd00::/8,47:0,2001:db8::/32", "add w6 fd00::/16,icmpv6:128/0,2001:db8::/33", "create l list:set", "add l v", "add l w", "add l v6", "add l w6", "",
+}, "\n")
+
+func netsRules(six string) []string {
+	return []string{
+		"-p udp -m set --match-set v" + six + " src,dst -j DROP", "-p udp -m udp --sport 53 -m set --match-set r" + six + " dst,src -j DROP", "-p tcp -m set --match-set w" + six + " src,dst,dst -j DROP",
+		"-m set --match-set l src,dst,dst -j DROP", "-p tcp -m set ! --match-set v" + six + " src,dst -m tcp --dport 2000 -m set ! --match-set w" + six + " dst,src,src -j DROP",
+		"-m set --match-set r" + six + " dst,src -j DROP",
+	}
+}
+
+// byLength are elements of two networks, of a length each, in which no packet is.
+func byLength(do, set, net string, from, to int) string {
+	var b strings.Builder
+	b.WriteString("ipset restore\n")
+	for n := from; n <= to; n++ {
+		fmt.Fprintf(&b, "%s %s %s/%d,%s/%d\n", do, set, net, n, net, n)
+	}
+	return b.String()
+}
+
+// netsChanges are changes of them: of elements, of the lengths that there are, and beyond the number of pairs of lengths that is tried here, and back.
+var netsChanges = [][]string{
+	{"ipset add v 10.0.0.8/29,10.4.0.0/15 nomatch"}, {"ipset del v 10.0.0.10,10.5.1.0/24"}, {"ipset del v 10.0.0.8/29,10.4.0.0/15"}, {"ipset add v 0.0.0.0/1,0.0.0.0/1"}, {"ipset del v 0.0.0.0/1,0.0.0.0/1"}, {"ipset flush v6"},
+	{"ipset add v6 8000::/1,2000::/3"}, {"ipset add v6 fd00::1:0:0:0:10,2001:db8:5::1 nomatch"}, {"ipset del w 10.0.0.10,tcp:53,10.5.1.1"}, {"ipset add w 10.0.0.10/31,udp:2000,10.5.1.1"}, {"ipset del w 10.0.0.0/16,icmp:8/0,10.0.0.0/9"},
+	{"ipset del w6 fd00::1:0:0:0:10,tcp:53,2001:db8:5::1", "ipset add w6 fc00::/7,tcp:2000,2001:db8:5::/47"}, {"ipset del r 10.1.2.3,10.0.0.10", "ipset del r6 2001:db8:1::9,fd00::/8"}, {"ipset flush w"}, {"ipset flush r"},
+	{"ipset create x hash:net,net", "ipset add x 10.0.0.10,10.0.0.0/8", "ipset swap v x"}, {"ipset create y hash:net,port,net comment", "ipset add y 10.0.0.0/8,udp:2000,10.5.1.0/26", "ipset swap w y"},
+	{byLength("add", "v6", "4000::", 8, 27)}, {byLength("add", "v", "64.0.0.0", 8, 31)}, {byLength("add", "v6", "4000::", 28, 47) + "add v6 fd00::/16,2001:db8:5::/127\n"}, {byLength("del", "v6", "4000::", 8, 27)}, {"ipset flush v6"},
+}
+
 // manyIPs fill a set until it has to be made larger several times.
 func manyIPs(set string, n int) string {
 	var b strings.Builder
@@ -202,6 +243,18 @@ func ipsetTraps() []hand {
 	// What has passed away before the first packet: nothing that ends while packets flow ends in both routers at once.
 	byMark.steps = append(byMark.steps, step(all, "ipset create x hash:ip,mac timeout 90", "ipset add x 10.0.0.10,"+hostMAC(0, 0).String()+" timeout 1", "ipset swap f x", "sleep 2500ms"))
 	out = append(out, byIface, byMark)
+	byNets := hand{name: "rules live ipset nets", needs: "ipset hash:net,port,net", loads: true, why: "ipsets of two networks are asked where the kernel keeps them, up to some number of pairs of prefix lengths", slow: Excuse{Rules: true}, reasons: []string{drop, "fast", "netfilter-rule"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), netsBegin, forwardChain("iptables-legacy", "ACCEPT", netsRules("")...), forwardChain("ip6tables-nft", "ACCEPT", netsRules("6")...))...)}}
+	for _, do := range netsChanges {
+		byNets.steps = append(byNets.steps, atOnce(all, do...))
+	}
+	// What has passed away before the first packet, as above; and sets that cut addresses, which kernels before 6.3 refuse.
+	byNets.steps = append(byNets.steps, step(all, "ipset create z hash:net,net timeout 90", "ipset add z 10.0.0.0/24,10.5.0.0/16", "ipset add z 10.0.0.10,10.5.1.1 nomatch timeout 1", "ipset swap v z", "sleep 2500ms"))
+	cut := hand{name: "rules live ipset nets cut", needs: "ipset hash:net,net netmask 24", why: "what ipsets of two networks cut addresses to", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: []handStep{step(all, append(to5(gw1, gw1v6),
+		"ipset create c hash:net,net bitmask 255.255.0.255", "ipset add c 10.0.0.10,10.5.0.0/16", "ipset create c6 hash:net,net family inet6 netmask 64", "ipset add c6 fd00::1:0:0:0:10,2001:db8:5::/48",
+		forwardChain("iptables-legacy", "ACCEPT", "-p udp -m set --match-set c src,dst -j DROP"), forwardChain("ip6tables-nft", "ACCEPT", "-p udp -m set --match-set c6 src,dst -j DROP"))...),
+		atOnce(all, "ipset add c 10.0.0.10,10.5.1.1 nomatch", "ipset add c6 fd00::/15,2001:db8:1::/64"), atOnce(all, "ipset flush c", "ipset flush c6")}}
+	out = append(out, byNets, cut)
 	frozenSets := hand{name: "rules live ipset frozen", loads: true, why: "the same while shunt's process is stopped", slow: Excuse{IP4: true, IP6: true}, steps: []handStep{
 		step(some(), append(to5(gw1, gw1v6), ipsetsBegin(), forwardChain("iptables-legacy", "ACCEPT", ipsetRules("")...))...)}}
 	for _, do := range ipsetChanges[:9] {

@@ -208,7 +208,7 @@ var (
 // has says which kernels have a kind of link, or type of ipset, that cases need.
 func has(kind string) string {
 	if strings.HasPrefix(kind, "ipset ") {
-		return "CONFIG_IP_SET, Linux 2.6.39; hash:ip,mark 3.14"
+		return "CONFIG_IP_SET, Linux 2.6.39; hash:net,net and hash:net,port,net 3.13, hash:ip,mark 3.14, netmask of hash:net,net 6.3"
 	}
 	return map[string]string{
 		"vlan": "CONFIG_VLAN_8021Q, Linux 2.4.14", "vrf": "CONFIG_NET_VRF, Linux 4.3", "bond": "CONFIG_BONDING, Linux 2.4.12", "bridge": "CONFIG_BRIDGE, Linux 2.2", "vxlan": "CONFIG_VXLAN, Linux 3.7",

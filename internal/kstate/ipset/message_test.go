@@ -109,17 +109,19 @@ func TestHeadsAreAskedLive(t *testing.T) {
 		{Name: "a", Type: "hash:ip", Family: 2, Index: 1, Head: true},
 		{Name: "l", Type: "list:set", Index: 2, Head: true},
 		{Name: "c", Type: "hash:ip", Family: 2, Index: 3, Head: true, Counters: true},
-		{Name: "m", Type: "hash:net,net", Family: 2, Index: 4, Head: true},
+		{Name: "m", Type: "bitmap:mark", Family: 2, Index: 4, Head: true},
 		{Name: "n", Type: "hash:ip", Family: 2, Index: -1, Head: true},
 		{Name: "i", Type: "hash:net,iface", Family: 2, Index: 5, Head: true},
 		{Name: "k", Type: "hash:ip,mark", Family: 10, Index: 6, Head: true},
 		{Name: "e", Type: "hash:mac", Index: 7, Head: true},
 		{Name: "f", Type: "hash:ip,mac", Family: 10, Index: 8, Head: true},
 		{Name: "b", Type: "bitmap:ip,mac", Family: 2, Index: 9, Head: true},
+		{Name: "p", Type: "hash:net,net", Family: 2, Index: 10, Head: true},
+		{Name: "q", Type: "hash:net,port,net", Family: 10, Index: 11, Head: true},
 	}}
 	var out rs.Ruleset
 	Translate(&d, &out)
-	for i, want := range []string{"", "", "ipset with counters", "hash:net,net changes without notice", "the kernel does not say where its ipsets are", "", "", "", "", ""} {
+	for i, want := range []string{"", "", "ipset with counters", "bitmap:mark changes without notice", "the kernel does not say where its ipsets are", "", "", "", "", "", "", ""} {
 		if s := out.Sets[i]; !s.Live || s.Unknown != want || want == "" && int(s.Index) != d.Sets[i].Index {
 			t.Errorf("set %s: %+v, want %q", s.Name, s, want)
 		}

@@ -41,7 +41,7 @@ type Set struct {
 // LiveTypes are the types of ipset whose elements programs can look up in the kernel's own tables (bpf/node/ipset.h).
 var LiveTypes = []string{
 	"hash:ip", "hash:net", "hash:ip,port", "hash:net,port", "bitmap:ip", "bitmap:port", "list:set", "hash:ip,port,ip", "hash:ip,port,net",
-	"hash:net,iface", "bitmap:ip,mac", "hash:ip,mark", "hash:mac", "hash:ip,mac",
+	"hash:net,iface", "bitmap:ip,mac", "hash:ip,mark", "hash:mac", "hash:ip,mac", "hash:net,net", "hash:net,port,net",
 }
 
 // Element is one element. A key matches when each part lies in its range. Where several match, one counts. Of an ipset it is the most specific: the

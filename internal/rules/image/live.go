@@ -34,7 +34,7 @@ func setKinds() (out []SetKind) {
 }
 
 // SetKindSize is the size of struct shunt_set_kind.
-const SetKindSize = 72
+const SetKindSize = 80
 
 // Set is an ipset that rules ask, by the kernel's index.
 type Set struct {

@@ -42,6 +42,8 @@ var about = map[string]string{
 	"an exception in one set of a list ends the list":              "rules_live_ipset_legacy",
 	"sets of the other family are asked":                           "rules_live_ipset_(three|iface|frozen)",
 	"messages have port 0 in sets":                                 "rules_live_ipset_legacy",
+	"exceptions of two networks are elements":                      "rules_live_ipset_nets",
+	"pairs of prefix lengths beyond the bound are taken for none":  "rules_live_ipset_nets",
 	"sets that do not have the packet match":                       "rules_live_ipset_legacy",
 	"devices that an image does not know are others":               "rules_edge_device_groups",
 	"counters at ingress forget the padding":                       "rules_netdev_counters",

@@ -123,8 +123,8 @@ var named = []struct{ what, file, line, with string }{
 	{"a negated lookup in a set is a plain one", "internal/rules/image/condition.go", `cond\{set: set, not: s.Not\}`, `cond{set: set}`},
 }
 
-// namedVLAN are bugs of bridges that filter by VLAN, which not every kernel has: `-all` tests them too.
-var namedVLAN = []struct{ what, file, line, with string }{
+// namedElsewhere are bugs of bridges that filter by VLAN and of ipsets of two networks, which not every kernel has: `-all` tests them too.
+var namedElsewhere = []struct{ what, file, line, with string }{
 	{"frames of a VLAN that a port is not in", "bpf/node/bridge_vlan.h", `return entry && BRIDGE1\(entry, vlan_state\) == VLAN_FORWARDING \? \(int\)id : -SHUNT_R_BRIDGE_MEMBER;`, `return (int)id;`},
 	{"another VLAN given to untagged frames", "bpf/node/bridge_vlan.h", `id = BRIDGE2\(group, group_pvid\);`, `id = 1;`},
 	{"the state of the PVID ignored", "bpf/node/bridge_vlan.h", `&& BRIDGE1\(group, group_pvid_state\) == VLAN_FORWARDING `, ``},
@@ -132,13 +132,16 @@ var namedVLAN = []struct{ what, file, line, with string }{
 	{"every frame leaves tagged", "bpf/node/bridge_vlan.h", `\(flags & VLAN_UNTAGGED\) \? 0 : TAGGED_OUT`, `TAGGED_OUT`},
 	{"stations known in every VLAN alike", "bpf/node/bridge.h", `dst \|= \(__u64\)p->vlan_id << 48;`, `dst |= 1ULL << 48;`},
 	{"tags of another protocol taken", "bpf/node/bridge_vlan.h", `tag >> 16 != BRIDGE2\(br, br_vlan_proto\)`, `0`},
+	{"exceptions of two networks are elements", "bpf/node/ipset.h", `last = both & S\(except\) \? S\(nomatch\) : 0;`, `last = 0;`},
+	{"pairs of prefix lengths beyond the bound are taken for none", "bpf/node/ipset.h", `if \(!S\(lengths\)\)\t/\* more pairs`, `if (0)	/* more pairs`},
+	{"the second network's prefix lengths are tried for the first's longest alone", "bpf/node/ipset.h", `S\(net\) = S\(nets\);`, `return 0;`},
 }
 
 // namedMutants finds the lines of the named bugs; one that matches no line is an error, or it would silently not be tested.
 func namedMutants() ([]mutant, error) {
 	list := named
 	if *allFlag {
-		list = slices.Concat(named, namedVLAN)
+		list = slices.Concat(named, namedElsewhere)
 	}
 	var out []mutant
 	var errs []error

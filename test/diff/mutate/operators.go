@@ -91,9 +91,9 @@ var operators = []operator{
 	{"statement dropped", dropped},
 }
 
-// elsewhere are lines that nothing can reach on a kernel without VLAN, VRF and bond devices, or that choose between ways of reading the same
+// elsewhere are lines that nothing can reach on a kernel without VLAN, VRF and bond devices and ipsets of two networks, or that choose between ways of reading the same
 // thing on different kernels. They are tested on the emulated machines' kernels, where building a mutant's rig takes too long.
-var elsewhere = regexp.MustCompile(`(?i)vlan|\btags?\b|bond|vrf|outer|inner|kern_ctx|probe_read|SHUNT_PEEK|SHUNT_CTX|skip_neigh|lowers\(|rpf_in|IOAM|no_frags|Frags|Transparent|AFXDP|taps?\b`)
+var elsewhere = regexp.MustCompile(`(?i)vlan|\btags?\b|bond|vrf|outer|inner|kern_ctx|probe_read|SHUNT_PEEK|SHUNT_CTX|skip_neigh|lowers\(|rpf_in|IOAM|no_frags|Frags|Transparent|AFXDP|taps?\b|SET_BOTH|SET_LONGER|SET_PAIRS|set_pair|nets_end|->except|S\((except|pair|nets)\)`)
 
 // code says whether a line is worth changing: no comment, no declaration of names, no error handling of map look-ups that
 // cannot fail.
