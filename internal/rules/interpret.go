@@ -71,7 +71,13 @@ func (in *Interpreter) Trace(p Packet) (res Result, met []Ref) {
 	return res, met
 }
 
-func (in *Interpreter) run(p Packet, met *[]Ref) Result {
+// Zone is where rules have a packet's connection looked up, as far as it comes without them leaving it to the kernel; Dir is 0 where they say nothing.
+func (in *Interpreter) Zone(p Packet) ruleset.SetZone { return in.way(p, nil).zone }
+
+func (in *Interpreter) run(p Packet, met *[]Ref) Result { return in.way(p, met).res }
+
+// way takes a packet through every hook.
+func (in *Interpreter) way(p Packet, met *[]Ref) *run {
 	family := ruleset.IP6
 	if p.Src.Is4() {
 		family = ruleset.IP4
@@ -79,7 +85,7 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 	r := &run{walk: begin(&p), Interpreter: in, met: met}
 	if p.TTL <= 1 {
 		r.slow(Ref{}, "ttl")
-		return r.res
+		return r
 	}
 	r.res.RouteMark = p.Mark
 	for _, c := range in.paths[family] {
@@ -87,7 +93,7 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 			continue
 		}
 		if code := r.base(c); code != ruleset.Accept {
-			return r.res
+			return r
 		}
 		if !routed(c.place.hook) {
 			r.res.RouteMark = r.mark
@@ -95,7 +101,7 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 	}
 	r.res.Mark, r.res.DSField, r.res.Untracked = r.mark, r.ds, r.untracked
 	r.res.Zone = r.zone
-	return r.res
+	return r
 }
 
 func (r *run) slow(by Ref, why string) ruleset.Code {
