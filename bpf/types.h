@@ -24,6 +24,7 @@
 #define SHUNT_RULES_DS (1U << 30)	/* rules change the TOS or traffic class */
 #define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
+#define SHUNT_RULES_ZONE (1U << 27)	/* rules say in which zone a packet's connection is looked up; only where the kernel's lookup knows zones */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
@@ -496,12 +497,14 @@ enum shunt_op {
 	SHUNT_O_RESTORE,
 	SHUNT_O_SAVE,
 	SHUNT_O_SET,
+	SHUNT_O_ZONE,
 };
 
 /* One TCP connection whose packets would be fast if Linux did not check its windows; reported to the daemon by `unmarked`. */
 struct shunt_conn {
 	__u8 is6;
-	__u8 pad[3];
+	__u8 zone_dir;	/* 0: both; see struct rule_walk */
+	__u16 zone;	/* that its packets' addresses are looked up in */
 	__be16 sport;
 	__be16 dport;
 	__be32 src[4];	/* IPv4 in the first */

@@ -15,6 +15,7 @@ struct classified {
 	__u32 n;
 	__u32 count[8];
 	__u32 phys_in, phys_out;
+	__u32 zone;	/* by which the rules had the connection looked up; before, that of the connection */
 };
 
 #define RULE_FRAME sizeof(struct classified)
@@ -62,6 +63,7 @@ int shunt_classify(struct xdp_md *ctx)
 		p->ct_status = c->ct_status;
 		p->ct_mark = c->ct_mark;
 		p->ct_dir = c->ct_dir;
+		p->ct_zone = c->zone;
 		rules_tracked(p);
 	}
 	if (r == NEXT)
@@ -72,6 +74,7 @@ int shunt_classify(struct xdp_md *ctx)
 	if (p->rules) {
 		c->mark = p->rules->value[SHUNT_V_MARK];
 		c->ct_state = p->rules->value[SHUNT_V_CT_STATE];
+		c->zone = rules_zone(p);
 		c->ds = p->rules->value[SHUNT_V_DS];
 		c->n = p->rules->n;
 		__builtin_memcpy(c->count, p->rules->count, sizeof(c->count));

@@ -109,9 +109,9 @@ always_inline long load_bytes(ctx_t *ctx, __u32 off, void *to, __u32 len)
 	return bpf_skb_load_bytes(ctx, off, to, len);
 }
 
-always_inline struct nf_conn *ct_lookup(ctx_t *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___12 *opts)
+always_inline struct nf_conn *ct_lookup(ctx_t *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___shunt *opts, __u32 len)
 {
-	return bpf_skb_ct_lookup(ctx, tuple, size, opts, sizeof(*opts));
+	return bpf_skb_ct_lookup(ctx, tuple, size, opts, len);
 }
 
 #endif

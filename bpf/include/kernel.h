@@ -131,10 +131,14 @@ struct nf_conntrack_tuple {
 struct nf_conntrack_tuple_hash {
 	struct nf_conntrack_tuple tuple;
 };
+struct nf_conntrack_zone {
+	__u16 id;
+};
 struct nf_conn_nat {
 	int masq_index;
 };
 struct nf_conn {
+	struct nf_conntrack_zone zone;
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	__u32 timeout;
 	unsigned long status;
@@ -246,16 +250,22 @@ enum xdp_buff_flags {
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 
-/* net/netfilter/nf_conntrack_bpf.c, Linux 6.0: find the connection of a packet, which must be let go again; set when it ends. */
-struct bpf_ct_opts___12 {
+/*
+ * net/netfilter/nf_conntrack_bpf.c, Linux 6.0: find the connection of a packet, which must be let go again; set when it ends. The lookup takes zones since Linux 6.11,
+ * by a longer structure, which the daemon looks for (internal/datapath: knowConntrack); what is given without them is shorter, and zone 0.
+ */
+struct bpf_ct_opts___shunt {
 	__s32 netns_id;
 	__s32 error;
 	__u8 l4proto;
 	__u8 dir;	/* out: 0 original, 1 reply */
-	__u8 reserved[2];
+	__u16 zone_id;	/* 0 in the shorter one, and the rest is not there */
+	__u8 zone_dir;
+	__u8 reserved[3];
 };
-extern struct nf_conn *bpf_xdp_ct_lookup(struct xdp_md *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___12 *opts, __u32 len) __ksym __weak;
-extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___12 *opts, __u32 len) __ksym __weak;
+#define CT_OPTS_NO_ZONE 12	/* its length */
+extern struct nf_conn *bpf_xdp_ct_lookup(struct xdp_md *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___shunt *opts, __u32 len) __ksym __weak;
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *ctx, struct bpf_sock_tuple *tuple, __u32 size, struct bpf_ct_opts___shunt *opts, __u32 len) __ksym __weak;
 /* net/netfilter/nf_flow_table_bpf.c, Linux 6.11: find the entry of a packet in the flow table of its device, and extend its life. */
 struct bpf_flowtable_opts___shunt {
 	__s32 error;

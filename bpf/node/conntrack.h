@@ -120,7 +120,7 @@ always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 {
 	struct { /* one variable: two take more of the stack */
 		struct bpf_sock_tuple tuple;
-		struct bpf_ct_opts___12 opts;
+		struct bpf_ct_opts___shunt opts;
 	} by = { .opts = { .netns_id = CURRENT_NETNS, .l4proto = p->l4_proto } };
 	struct nf_conn *ct;
 
@@ -131,7 +131,10 @@ always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 	if (*r != NEXT)
 		return NULL;
 	tuple_of(p, &by.tuple);
-	ct = ct_lookup(p->ctx, &by.tuple, p->is6 ? sizeof(by.tuple.ipv6) : sizeof(by.tuple.ipv4), &by.opts);
+	by.opts.zone_id = rules_zone(p);
+	by.opts.zone_dir = rules_zone(p) >> 16;
+	ct = ct_lookup(p->ctx, &by.tuple, p->is6 ? sizeof(by.tuple.ipv6) : sizeof(by.tuple.ipv4), &by.opts,
+		       frozen.rule_dims & SHUNT_RULES_ZONE ? sizeof(by.opts) : CT_OPTS_NO_ZONE);
 	if (!ct)
 		*r = SHUNT_R_CONNTRACK_NEW;
 	p->ct_dir = by.opts.dir;
@@ -203,13 +206,15 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;
 	p->ct_mark = ct->mark;
+	if ((frozen.rule_asks & 1 << SHUNT_V_CT_ZONE) && bpf_core_field_exists(struct nf_conn, zone))	/* another than it was looked up in, where that is for one direction */
+		p->ct_zone = ct->zone.id;
 	return NEXT;
 }
 
 /* Count a packet that only waits for the mark, and tell the daemon of connections that carry more than a few; of those that share a slot, by chance. */
 always_inline void report(struct packet *p)
 {
-	struct shunt_conn conn = { .is6 = p->is6 };
+	struct shunt_conn conn = { .is6 = p->is6, .zone = rules_zone(p), .zone_dir = rules_zone(p) >> 16 };
 	struct bpf_sock_tuple tuple = {};
 	struct shunt_tally *t;
 	__u32 slot, chosen = 0;
@@ -235,7 +240,7 @@ always_inline void report(struct packet *p)
 		conn.sport = tuple.ipv4.sport;
 		conn.dport = tuple.ipv4.dport;
 	}
-	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport);
+	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport) ^ (__u64)rules_zone(p) << 32;
 	key *= 0x9e3779b97f4a7c15ULL;
 	slot = key >> (64 - SHUNT_TALLY_BITS);
 	t = bpf_map_lookup_elem(&tallies, &slot);

@@ -88,6 +88,7 @@ struct rule_walk {
 	__u32 n;
 	__u32 count[RULE_COUNTS];	/* counters to move: slot, and above 24 bits what their bytes are */
 	__u32 past;			/* the packet meets no rules any more: its connection is in a flow table */
+	__u32 zone;			/* where rules say in which the connection is looked up: its number, and above 16 bits for which directions (1 original, 2 reply); 0: in zone 0 */
 	__u32 mangled;			/* the TOS was last written by nf_tables, behind the route: see dsfield.h */
 
 	/* The packet. */
@@ -283,6 +284,12 @@ always_inline int rule_operation(struct rule_walk *w)
 	case SHUNT_O_NOTRACK:	/* who has a connection keeps it */
 		if (w->value[SHUNT_V_CT_STATE] == SHUNT_CT_INVALID)
 			w->value[SHUNT_V_CT_STATE] = SHUNT_CT_UNTRACKED;
+		break;
+	case SHUNT_O_ZONE:	/* the first counts; that of nf_tables for what is kept out, too, which it is no more. Linux has a connection of state new stand for it */
+		if (!(w->value[SHUNT_V_CT_STATE] & rule4(at + 12)))
+			break;
+		w->value[SHUNT_V_CT_STATE] = SHUNT_CT_NEW;
+		w->zone = rule4(at + 16);
 		break;
 	case SHUNT_O_RESTORE:
 		if (w->have >> SHUNT_V_CT_MARK & 1)

@@ -242,6 +242,8 @@ always_inline int rules_begin(struct packet *p)
 	w->mangled = 0;
 	if (frozen.flowtable)
 		w->past = 0;
+	if (frozen.rule_dims & SHUNT_RULES_ZONE)
+		w->zone = 0;
 	w->value[SHUNT_V_MARK] = ctx_mark(p->ctx);
 	w->value[SHUNT_V_DS] = p->tos;
 	w->value[SHUNT_V_CT_STATE] = SHUNT_CT_INVALID;
@@ -384,6 +386,12 @@ always_inline int rules_untracked(struct packet *p)
 	return (frozen.rule_dims & SHUNT_RULES_NOTRACK) && p->rules && p->rules->value[SHUNT_V_CT_STATE] == SHUNT_CT_UNTRACKED;
 }
 
+/* In which zone the packet's connection is looked up, and for which directions: see struct rule_walk. */
+always_inline __u32 rules_zone(struct packet *p)
+{
+	return (frozen.rule_dims & SHUNT_RULES_ZONE) && p->rules ? p->rules->zone : 0;
+}
+
 /* The packet's connection, found and judged, is what rules ask from here on. */
 always_inline void rules_tracked(struct packet *p)
 {
@@ -397,7 +405,7 @@ always_inline void rules_tracked(struct packet *p)
 	w->value[SHUNT_V_CT_STATUS] = p->ct_status;
 	w->value[SHUNT_V_CT_MARK] = p->ct_mark;
 	w->value[SHUNT_V_CT_DIR] = p->ct_dir;
-	w->value[SHUNT_V_CT_ZONE] = 0;	/* the only one that is looked up */
+	w->value[SHUNT_V_CT_ZONE] = p->ct_zone;
 	w->have |= RULE_CONN;
 }
 

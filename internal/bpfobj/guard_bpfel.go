@@ -265,13 +265,14 @@ type GuardShuntConfig struct {
 }
 
 type GuardShuntConn struct {
-	_     structs.HostLayout
-	Is6   uint8
-	Pad   [3]uint8
-	Sport uint16
-	Dport uint16
-	Src   [4]uint32
-	Dst   [4]uint32
+	_       structs.HostLayout
+	Is6     uint8
+	ZoneDir uint8
+	Zone    uint16
+	Sport   uint16
+	Dport   uint16
+	Src     [4]uint32
+	Dst     [4]uint32
 }
 
 type GuardShuntCount struct {

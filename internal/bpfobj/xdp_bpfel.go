@@ -89,6 +89,7 @@ type XDPRuleWalk struct {
 	N       uint32
 	Count   [8]uint32
 	Past    uint32
+	Zone    uint32
 	Mangled uint32
 	In      uint32
 	Out     uint32
@@ -96,7 +97,6 @@ type XDPRuleWalk struct {
 	PhysOut uint32
 	Have    uint32
 	Value   [32]uint32
-	_       [4]byte
 	Src     [2]uint64
 	Dst     [2]uint64
 	Hi      uint64

@@ -43,6 +43,9 @@ func known(steps []ruleset.Step, iface string) (out []ruleset.Step) {
 		case ruleset.NoTrack:
 			out = append(out, ruleset.Slow{Name: "notrack", Text: "only Linux knows connections"})
 			continue
+		case ruleset.SetZone:
+			out = append(out, ruleset.Slow{Name: "ct zone set", Text: "only Linux knows connections"})
+			continue
 		case ruleset.SaveMark:
 			out = append(out, ruleset.Slow{Name: "connmark", Text: "only Linux knows connections"})
 			continue
@@ -66,7 +69,9 @@ func known(steps []ruleset.Step, iface string) (out []ruleset.Step) {
 		case ruleset.VerdictMap:
 			fields = s.Key
 		case ruleset.SetByMap:
-			fields = s.Key
+			if fields = s.Key; s.Field == ruleset.CTZone {
+				fields = []ruleset.Field{s.Field}
+			}
 		}
 		for _, f := range fields {
 			if why := missing(f, iface); why != "" {

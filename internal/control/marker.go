@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/datapath"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
 // marker tells Linux not to check the windows of TCP connections that the fast path is to carry: it will see a FIN after megabytes that
@@ -142,11 +143,14 @@ func (m *marker) answers() (err error) {
 const (
 	ctNew = 1 << 8 // NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_NEW
 
-	ctTupleOrig = 1
-	ctProtoInfo = 4
+	ctTupleOrig  = 1
+	ctTupleReply = 2
+	ctProtoInfo  = 4
+	ctZone       = 18
 
 	ctTupleIP    = 1
 	ctTupleProto = 2
+	ctTupleZone  = 3
 
 	ctIPv4Src = 1
 	ctIPv4Dst = 2
@@ -167,15 +171,21 @@ const (
 
 // marking is a message that sets the flag on both sides of a connection, and clears the one that something is unacknowledged, which would stay for ever since Linux
 // takes no notice of acknowledgements beyond the windows that it knows. Without NLM_F_CREATE nothing is made of one that is not there; either direction's addresses
-// find it.
+// find it, in the zone that its packets are looked up in: Linux takes one for a single direction with the addresses that are called those of that direction
+// (ctnetlink_parse_tuple_zone()), whichever the packet's is.
 func marking(c datapath.Connection) ([]byte, error) {
 	family, src, dst := byte(unix.AF_INET), uint16(ctIPv4Src), uint16(ctIPv4Dst)
 	if c.Src.Addr().Is6() {
 		family, src, dst = unix.AF_INET6, ctIPv6Src, ctIPv6Dst
 	}
+	tuple, oneWay := uint16(ctTupleOrig), c.ZoneDir == ruleset.ZoneOriginal || c.ZoneDir == ruleset.ZoneReply
+	if c.ZoneDir == ruleset.ZoneReply {
+		tuple = ctTupleReply
+	}
+	zone := []byte{byte(c.Zone >> 8), byte(c.Zone)}
 	liberal := []byte{ctTCPBeLiberal, ctTCPBeLiberal | ctTCPDataUnacknowledged} // value, mask
 	body, err := attributes(func(ae *netlink.AttributeEncoder) {
-		ae.Nested(ctTupleOrig, func(ae *netlink.AttributeEncoder) error {
+		ae.Nested(tuple, func(ae *netlink.AttributeEncoder) error {
 			ae.Nested(ctTupleIP, func(ae *netlink.AttributeEncoder) error {
 				ae.Bytes(src, c.Src.Addr().AsSlice())
 				ae.Bytes(dst, c.Dst.Addr().AsSlice())
@@ -187,8 +197,14 @@ func marking(c datapath.Connection) ([]byte, error) {
 				ae.Bytes(ctProtoDstPort, []byte{byte(c.Dst.Port() >> 8), byte(c.Dst.Port())})
 				return nil
 			})
+			if oneWay {
+				ae.Bytes(ctTupleZone, zone)
+			}
 			return nil
 		})
+		if !oneWay && c.Zone != 0 {
+			ae.Bytes(ctZone, zone)
+		}
 		ae.Nested(ctProtoInfo, func(ae *netlink.AttributeEncoder) error {
 			ae.Nested(ctProtoInfoTCP, func(ae *netlink.AttributeEncoder) error {
 				ae.Bytes(ctTCPFlagsOriginal, liberal)

@@ -32,6 +32,7 @@ type Features struct {
 	FibMark     bool  `json:"fib_mark"`     // BPF_FIB_LOOKUP_MARK, 6.10
 	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
 	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded
+	Zones       bool  `json:"zones"`        // in any zone (6.11)
 	NAT         bool  `json:"nat"`          // and know what is noted of their translation, with nf_nat loaded
 	Flowtable   bool  `json:"flowtable"`    // and find the entries of flow tables, with nf_flow_table loaded (6.11, XDP)
 	Sets        bool  `json:"ipset"`        // programs can ask ipsets live, wherever kernel memory can be read
@@ -168,7 +169,7 @@ func (f Features) Guard() string {
 
 // Kernel is what the graph's decisions depend on.
 func (f Features) Kernel() graph.Kernel {
-	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, NAT: f.NAT, Flowtable: f.Flowtable, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
+	return graph.Kernel{XDPFeatures: f.XDPFeatures, VethSKBCheck: f.VethSKB, TC: true, BondXDP: true, FibMark: f.FibMark, Conntrack: f.Conntrack, NoConntrack: f.NoConntrack, Zones: f.Zones, NAT: f.NAT, Flowtable: f.Flowtable, Sets: f.Sets, Rules: true, Bridge: f.Bridge, NoBridge: f.NoBridge, BridgeVLANs: f.BridgeVLANs}
 }
 
 func hasFunc(spec *btf.Spec, name string) bool {
@@ -261,10 +262,26 @@ func looksUpConnections(o *objects, f Features) error {
 	return load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)})
 }
 
+// takesZones says whether the lookup of connections takes a zone, by a structure that is laid out as programs have it (struct bpf_ct_opts___shunt).
+func takesZones(kernel []*btf.Spec) bool {
+	return slices.ContainsFunc(kernel, func(s *btf.Spec) bool {
+		var t *btf.Struct
+		if s.TypeByName("bpf_ct_opts", &t) != nil || t.Size != 16 {
+			return false
+		}
+		at := map[string]btf.Bits{}
+		for _, m := range t.Members {
+			at[m.Name] = m.Offset
+		}
+		return at["l4proto"] == 8*8 && at["ct_zone_id"] == 10*8 && at["ct_zone_dir"] == 12*8
+	})
+}
+
 // knowConntrack reads what the kernel tells of it.
 func (f *Features) knowConntrack(kernel []*btf.Spec) {
 	f.tried.Conntrack, f.Conntrack, f.NoConntrack = false, false, untried
 	f.lacksConntrack = missesConntrack(kernel)
+	f.Zones = takesZones(kernel)
 	f.NAT = hasStruct(kernel, "nf_conn_nat")
 	f.Flowtable = slices.ContainsFunc(kernel, func(s *btf.Spec) bool {
 		entries, err := s.AnyTypesByName("flow_offload_tuple_rhash") // a module may have it twice, as long as they are the same
@@ -287,7 +304,7 @@ func asksSets(o *objects, f Features) error {
 	}
 	var s ruleStore
 	for i := range s.shapes {
-		s.shapes[i] = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: 1<<32 - 1, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+		s.shapes[i] = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: 1<<32 - 1, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone}
 	}
 	before := maps.Clone(o.maps)
 	if err := s.open(o, firstRuleSize, firstCounts); err != nil {

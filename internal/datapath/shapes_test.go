@@ -73,7 +73,7 @@ func askRules(c *bpfobj.Config, asks uint32, stages ...int) {
 		s.shapes[i].On = slices.Contains(stages, i) || c.Rules[i].Dims != 0
 		s.shapes[i].Asks = asks
 		if asks != 0 {
-			s.shapes[i].Dims, s.shapes[i].Sets = 1<<image.NumDims-1, image.SetsDS|image.SetsMark|image.SetsTrack
+			s.shapes[i].Dims, s.shapes[i].Sets = 1<<image.NumDims-1, image.SetsDS|image.SetsMark|image.SetsTrack|image.SetsZone
 		}
 	}
 	s.sets.at.Inst = 1

@@ -13,11 +13,14 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
 // Connection is a TCP connection in the direction of some packet of it.
 type Connection struct {
 	Src, Dst netip.AddrPort
+	Zone     uint16          // where packets of that direction are looked up,
+	ZoneDir  ruleset.ZoneDir // which is so for these directions; 0 for both
 }
 
 // Unmarked tells of connections whose packets would be fast if Linux did not check their TCP windows. A connection is told again after
@@ -53,8 +56,9 @@ func (u *Unmarked) Next() (all []Connection, err error) {
 			time.Sleep(gatherUnmarked)
 		}
 		all = append(all, Connection{
-			Src: netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Src), hostPort(v.Sport)),
-			Dst: netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Dst), hostPort(v.Dport)),
+			Src:  netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Src), hostPort(v.Sport)),
+			Dst:  netip.AddrPortFrom(connAddr(v.Is6 != 0, v.Dst), hostPort(v.Dport)),
+			Zone: v.Zone, ZoneDir: ruleset.ZoneDir(v.ZoneDir),
 		})
 	}
 	return all, nil

@@ -197,7 +197,7 @@ func (m *Memo) identities() []ruleset.CounterPlace {
 }
 
 func (k filterKey) class() rules.Class {
-	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets, LocalFirst: k.localFirst, RouteBack: k.routeBack, Bridged: k.bridged}
+	c := rules.Class{Family: ruleset.IP4, Established: k.established, LiveSets: k.sets, Zones: k.zones, LocalFirst: k.localFirst, RouteBack: k.routeBack, Bridged: k.bridged}
 	if k.family == model.IP6 {
 		c.Family = ruleset.IP6
 	}

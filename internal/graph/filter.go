@@ -212,7 +212,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, localFirst: policy.localFirst && !b.net.Routes.TOS4, routeBack: b.routeBack(family, policy) && b.policy.Memo.asksBack(b.net.Filter),
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, zones: b.policy.Kernel.Zones, localFirst: policy.localFirst && !b.net.Routes.TOS4, routeBack: b.routeBack(family, policy) && b.policy.Memo.asksBack(b.net.Filter),
 		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " "), egress: strings.Join(slices.Sorted(maps.Keys(b.egress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil

@@ -47,6 +47,7 @@ type filterKey struct {
 	family      model.Family
 	established bool
 	sets        bool   // the data path can ask ipsets
+	zones       bool   // and look connections up in the zone that rules say
 	localFirst  bool   // routing asks for the router's own addresses before all else, and for no TOS
 	routeBack   bool   // the route to a sender can be told
 	bridged     bool   // frames between ports of bridges, which chains of family bridge meet

@@ -52,6 +52,7 @@ type Kernel struct {
 	Rules        bool   // the data path asks packet filter rules itself
 	Conntrack    bool   // programs can look connections up
 	NoConntrack  string // why they cannot
+	Zones        bool   // in any zone
 	NAT          bool   // and know what is noted of their translation
 	Flowtable    bool   // and find them in flow tables
 	Sets         bool   // programs can ask the kernel's ipsets

@@ -268,7 +268,12 @@ func TestNFTSteps(t *testing.T) {
 		{"ct mark set 5", "save 0 5 0"},
 		{"ct mark set meta mark & 0xff | 0x100", "save 0 100 ff"},
 		{"ct mark set ct mark & 0xff | 0x100", "not ct mark, save ff 100 0"},
-		{"ct zone set 5", "slow ct zone set"},
+		{"ct zone set 5", "ct zone set 5 back"},
+		{"ct original zone set 5", "ct original zone set 5 back"},
+		{"ct reply zone set 65535", "ct reply zone set 65535 back"},
+		{"ct zone set numgen inc mod 4", "slow ct zone set"},
+		{"ct zone set iif map { 1 : 5, 2 : 6 }", "set ct zone iif map 1-1=5 2-2=6"},
+		{"ct original zone set iif map { 1 : 5, 2 : 6 }", "slow ct zone set"},
 		{"udp dport vmap { 53 : accept, 54 : drop }", "l4proto 11-11, vmap dport"},
 		{"icmp type vmap { 8 : accept }", "nfproto 2-2, l4proto 1-1, unknown verdict map"},
 		{"ip saddr . udp dport { 192.0.2.1 . 53 } accept", "nfproto 2-2, l4proto 11-11, lookup ip saddr dport, accept"},
@@ -362,6 +367,11 @@ func steps(r ruleset.Rule, sets ...ruleset.Set) string {
 			}
 		case ruleset.NoTrack:
 			text = "notrack"
+		case ruleset.SetZone:
+			text = fmt.Sprintf("ct %szone set %d", s.Dir, s.Zone)
+			if s.Back {
+				text += " back"
+			}
 		}
 		out = append(out, text)
 	}

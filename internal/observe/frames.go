@@ -32,11 +32,12 @@ func (x *explainer) frameRules(link, br *model.Link) *api.RuleWalk {
 		assumed = append(assumed, "no way out, since the bridge does not know at which port the station is")
 	}
 	shown := x.shown(link.Index)
+	in := rules.NewInterpreter(rs)
 	if shown {
-		assumed = append(assumed, x.connection(&p, code)...)
+		assumed = append(assumed, x.connection(in, &p, code)...)
 	}
 	assumed = append(assumed, x.unread(rs)...)
-	res, met := rules.NewInterpreter(rs).TraceFrame(rules.Frame{Packet: p, Bridge: ruleDevice(br), Shown: shown, First: x.beforeBridgeNetfilter})
+	res, met := in.TraceFrame(rules.Frame{Packet: p, Bridge: ruleDevice(br), Shown: shown, First: x.beforeBridgeNetfilter})
 	return walked(code, res, met, assumed)
 }
 

@@ -44,9 +44,10 @@ func (x *explainer) rules(link, port *model.Link) *api.RuleWalk {
 	} else {
 		assumed = append(assumed, "no way out, since there is no route")
 	}
-	assumed = append(assumed, x.connection(&p, code)...)
+	in := rules.NewInterpreter(rs)
+	assumed = append(assumed, x.connection(in, &p, code)...)
 	assumed = append(assumed, x.unread(rs)...)
-	res, met := rules.NewInterpreter(rs).Trace(p)
+	res, met := in.Trace(p)
 	return walked(code, res, met, assumed)
 }
 
@@ -63,7 +64,7 @@ func (x *explainer) comes(link *model.Link) (rs *ruleset.Ruleset, p rules.Packet
 }
 
 // connection gives the packet the connection that it probably belongs to where connections are tracked, and says what of it is taken for granted.
-func (x *explainer) connection(p *rules.Packet, code reason.Code) []string {
+func (x *explainer) connection(in *rules.Interpreter, p *rules.Packet, code reason.Code) []string {
 	if !x.tracked(p.Src) {
 		return nil
 	}
@@ -75,6 +76,10 @@ func (x *explainer) connection(p *rules.Packet, code reason.Code) []string {
 	if q, ok := rulePacket(x.left); ok && (q.Src != p.Src || q.Dst != p.Dst || q.SPort != p.SPort || q.DPort != p.DPort) {
 		what = fmt.Sprintf("that its connection is established; it is translated to %s port %d > %s port %d", q.Src, q.SPort, q.Dst, q.DPort)
 		p.Translated = &rules.Destination{Addr: q.Dst, Port: q.DPort}
+	}
+	if zone := in.Zone(*p); zone.Dir != 0 { // its packets say no other: one for one direction may be another's in the other
+		p.CT.Zone = zone.Zone
+		what += fmt.Sprintf(" (in ct %szone %d)", zone.Dir, zone.Zone)
 	}
 	return []string{what}
 }

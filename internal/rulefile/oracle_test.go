@@ -369,6 +369,10 @@ COMMIT
 -A PREROUTING -j CT --notrack
 -A PREROUTING -j NOTRACK
 -A PREROUTING -j CT --zone 5
+-A PREROUTING -j CT --zone-orig 5
+-A PREROUTING -j CT --zone-reply 65535
+-A PREROUTING -j CT --zone mark
+-A PREROUTING -j CT --zone 6 --ctevents new
 COMMIT
 *nat
 :PREROUTING ACCEPT [0:0]

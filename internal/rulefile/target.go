@@ -132,20 +132,30 @@ var targetKinds = map[string]*kind{
 		"--and-tos": bitwise(0xff, storeTOS, andBits), "--or-tos": bitwise(0xff, storeTOS, orBits), "--xor-tos": bitwise(0xff, storeTOS, xorBits),
 	}},
 	"NOTRACK": {rev: 2, size: 16, kernel: "CT", begin: func(b []byte) { put16(b, 0, 3) }}, // with the flag that it was called so
-	"CT": {rev: 2, size: 16, options: map[string]option{
+	"CT": {rev: 2, size: 60, options: map[string]option{
 		"--notrack": {set: func(_ *ruleParser, b []byte, _ []word, _ bool) error { or16(b, 0, 1, true); return nil }},
-		"--helper":  ctOther, "--ctevents": ctOther, "--expevents": ctOther, "--zone": {words: 1, set: func(p *ruleParser, b []byte, w []word, _ bool) error {
-			if n, err := p.number(w[0], 0xffff); err == nil {
-				put16(b, 2, n)
-			}
-			return nil // or "mark"
-		}},
-		"--zone-orig": ctOther, "--zone-reply": ctOther, "--timeout": ctOther}},
+		"--helper":  ctOther, "--ctevents": ctOther, "--expevents": ctOther, "--timeout": ctOther,
+		"--zone": ctZone(0), "--zone-orig": ctZone(4), "--zone-reply": ctZone(8)}},
 	"DNAT": natKind("--to-destination"),
 	"SNAT": natKind("--to-source"),
 }
 
-var ctOther = option{words: 1, set: func(*ruleParser, []byte, []word, bool) error { return nil }}
+// ctOther is what only Linux does: what it says is not read, but that there is something, in the place of the events.
+var ctOther = option{words: 1, set: func(_ *ruleParser, b []byte, _ []word, _ bool) error { put32(b, 4, 1); return nil }}
+
+// ctZone gives a zone, for the directions that its flag says.
+func ctZone(flag uint16) option {
+	return option{words: 1, name: "zone", what: "a number or \"mark\"", set: func(p *ruleParser, b []byte, w []word, _ bool) error {
+		or16(b, 0, flag, true)
+		if w[0].text == "mark" {
+			or16(b, 0, 16, true)
+			return nil
+		}
+		n, err := p.number(w[0], 0xffff)
+		put16(b, 2, n)
+		return err
+	}}
+}
 
 // foreignTargets exist and are not known to the kernel's sources.
 var foreignTargets = map[string]bool{"LED": true, "ULOG": true, "TARPIT": true, "CHAOS": true, "DELUDE": true, "ECHO": true, "IPMARK": true, "LOGMARK": true,

@@ -23,7 +23,7 @@ func onBridge(s ruleset.Step, at place) string {
 	switch s := s.(type) {
 	case ruleset.VerdictMap:
 		fields = s.Key
-	case ruleset.SetField, ruleset.SetByMap, ruleset.SaveMark, ruleset.NoTrack:
+	case ruleset.SetField, ruleset.SetByMap, ruleset.SaveMark, ruleset.NoTrack, ruleset.SetZone:
 		return "a change to a frame in a bridge"
 	}
 	for _, f := range fields {

@@ -47,7 +47,7 @@ func Intersect(a, b []ruleset.Range) []ruleset.Range { return intersect(a, b) }
 // Without is everything of a width that such ranges leave out.
 func Without(rs []ruleset.Range, width int) []ruleset.Range { return without(rs, width) }
 
-// group is what changes together: the fields that SetField and NoTrack touch.
+// group is what changes together: the fields that SetField, NoTrack and SetZone touch.
 type group uint8
 
 const (
@@ -55,6 +55,8 @@ const (
 	markGroup
 	dsGroup
 	ctGroup
+	untrackGroup // of no field: where rules keep packets out of connection tracking,
+	zoneGroup    // and where they give them a zone
 	numGroups
 )
 

@@ -153,8 +153,11 @@ func (f *flattener) canChange(t *ruleset.Table, c *ruleset.Chain) (g groups) {
 				g[groupOf(s.Field)] = true
 			case ruleset.SetByMap:
 				g[groupOf(s.Field)] = true
+				g[zoneGroup] = g[zoneGroup] || s.Field == ruleset.CTZone
 			case ruleset.NoTrack:
-				g[ctGroup] = true
+				g[ctGroup], g[untrackGroup] = true, true
+			case ruleset.SetZone:
+				g[ctGroup], g[zoneGroup] = true, true
 			}
 		}
 	}

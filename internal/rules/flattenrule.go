@@ -54,6 +54,9 @@ func (w *ruleWriter) steps() bool {
 				return w.slow(why)
 			}
 		}
+		if w.any[zoneGroup] && !w.place.tracked && ofTemplate(s) && !w.except(zoneAlone, ruleset.CTNew) {
+			return true
+		}
 		switch s := s.(type) {
 		case ruleset.Test, ruleset.AnyTest:
 			if !w.test(s) {
@@ -88,12 +91,29 @@ func (w *ruleWriter) steps() bool {
 			if w.mapped += len(w.ix.rs.Sets[s.Set].Elements); w.mapped > mostMappedAll {
 				return w.slow("map " + w.ix.rs.Sets[s.Set].Name + ": too many elements together with other rules' maps")
 			}
+			if s.Field == ruleset.CTZone {
+				if why, on := w.zoned(); why != "" {
+					return w.slow(why)
+				} else if !on {
+					return true
+				}
+			}
 			if !w.setByMap(s) {
 				return true
 			}
 		case ruleset.NoTrack:
 			w.do = append(w.do, s)
 			w.epochs[ctGroup]++
+		case ruleset.SetZone:
+			if why, on := w.zoned(); why != "" {
+				return w.slow(why)
+			} else if !on {
+				return true
+			}
+			if !w.place.tracked {
+				w.do = append(w.do, s)
+				w.epochs[ctGroup]++
+			}
 		case ruleset.Verdict:
 			if s.Code != ruleset.Continue {
 				return w.verdict(s)
@@ -190,6 +210,33 @@ func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
 	return !never
 }
 
+// except leaves packets to the kernel that are in some states; false where no others are left.
+func (w *ruleWriter) except(why string, states ...uint64) bool {
+	w.flush()
+	of := ruleset.Test{Field: ruleset.CTState}
+	for _, s := range states {
+		of.Ranges = append(of.Ranges, ruleset.One(ruleset.Num(s)))
+	}
+	if those, _, none := w.and(w.when, of); !none {
+		w.emit(Entry{When: those, Then: LeaveSlow, By: w.by, Why: why})
+	}
+	of.Not = true
+	when, _, never := w.and(w.when, of)
+	w.when = when
+	return !never
+}
+
+// zoned prepares for a zone that is given: it says why all packets that get this far are the kernel's, or whether there are any that are not.
+func (w *ruleWriter) zoned() (why string, on bool) {
+	switch {
+	case !w.class.Zones:
+		return "ct zone set", false
+	case w.place.tracked: // who has a connection keeps it
+		return "", w.except(zoneLate, ruleset.CTInvalid, ruleset.CTUntracked)
+	}
+	return "", true
+}
+
 // setByMap writes an entry for each element of a map that gives values, and leads all others behind the rule; false where no packet goes on.
 func (w *ruleWriter) setByMap(m ruleset.SetByMap) bool {
 	w.flush()
@@ -207,7 +254,13 @@ func (w *ruleWriter) setByMap(m ruleset.SetByMap) bool {
 		}
 		if !never {
 			met = true
-			w.emit(Entry{When: when, Do: []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}, Then: Skip, To: on, By: w.by})
+			e := Entry{When: when, Then: Skip, To: on, By: w.by}
+			if m.Field != ruleset.CTZone {
+				e.Do = []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}
+			} else if !w.place.tracked {
+				e.Do = []ruleset.Step{zoneOfMap(el)}
+			}
+			w.emit(e)
 		}
 	}
 	w.emit(Entry{Then: Skip, To: w.over, By: w.by})

@@ -30,7 +30,7 @@ type node struct {
 const (
 	firstImage = 128
 	stages     = 2 * image.Stages // of SHUNT_RULE_STAGES: those of bridges come behind
-	headLen    = 4 * (10 + 8 + 2) // struct classified
+	headLen    = 4 * (10 + 8 + 3) // struct classified
 	offRules   = 24 + 8*512       // struct shunt_live
 )
 
@@ -132,7 +132,11 @@ type seen struct {
 	long    bool
 
 	untracked bool
+	zone      uint32
 }
+
+// zoneWord is a zone as programs keep it.
+func zoneWord(z ruleset.SetZone) uint32 { return uint32(z.Zone) | uint32(z.Dir)<<16 }
 
 func (n *node) run(t testing.TB, p *rules.Packet) seen {
 	t.Helper()
@@ -142,7 +146,7 @@ func (n *node) run(t testing.TB, p *rules.Packet) seen {
 		t.Fatalf("running on %d bytes: %v", len(frame), err)
 	}
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(out[4*i:]) }
-	s := seen{mark: word(7), ds: uint8(word(8)), untracked: word(2) == ruleset.CTUntracked}
+	s := seen{mark: word(7), ds: uint8(word(8)), untracked: word(2) == ruleset.CTUntracked, zone: word(20)}
 	switch r := int32(word(6)); r {
 	case -1:
 	case int32(reason.RuleDrop):
@@ -191,6 +195,7 @@ func frameOf(p *rules.Packet) []byte {
 		for i, v := range []uint32{uint32(c.State), c.Status, c.Mark, map[bool]uint32{true: 1}[c.Reply]} {
 			binary.NativeEndian.PutUint32(b[8+4*i:], v)
 		}
+		binary.NativeEndian.PutUint32(b[4*20:], uint32(c.Zone))
 	}
 	copy(b[headLen:], binary.BigEndian.AppendUint64(nil, p.EtherDst)[2:])
 	copy(b[headLen+6:], binary.BigEndian.AppendUint64(nil, p.EtherSrc)[2:])
@@ -223,7 +228,7 @@ func frameOf(p *rules.Packet) []byte {
 func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool, limit int) (programs [2]*rules.Program, images [stages]*image.Image) {
 	t.Helper()
 	for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
-		programs[i] = rules.FlattenWithin(rs, rules.Class{Family: family, LocalFirst: true}, limit)
+		programs[i] = rules.FlattenWithin(rs, rules.Class{Family: family, LocalFirst: true, Zones: true}, limit)
 		for stage := range image.Stages {
 			im, err := image.Compile(programs[i], devices, image.Options{Stage: stage, CT: ct})
 			if err != nil {
@@ -235,7 +240,7 @@ func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool
 	return programs, images
 }
 
-var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender, Sets: image.SetsDS | image.SetsMark | image.SetsTrack}
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone}
 
 // TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing.
 func TestSendersAreProved(t *testing.T) {
@@ -284,7 +289,7 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 			p := rules.SomePacket(rt, family)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if ct { // what node/conntrack.h lets pass
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)
@@ -302,8 +307,8 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 			if !sameCounts(got.counted, want.Counted) {
 				rt.Fatalf("%+v: the node counts %v, the rules %v\n%s", p, got.counted, want.Counted, programs[i])
 			}
-			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked) {
-				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, the rules %d, %d and %v\n%s", p, got.mark, got.ds, got.untracked, want.Mark, want.DSField, want.Untracked, programs[i])
+			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked || got.zone != zoneWord(want.Zone)) {
+				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, zone %#x, the rules %d, %d, %v and %#x\n%s", p, got.mark, got.ds, got.untracked, got.zone, want.Mark, want.DSField, want.Untracked, zoneWord(want.Zone), programs[i])
 			}
 			if later == nil {
 				continue
@@ -360,7 +365,7 @@ func withoutOld(rs *ruleset.Ruleset) []*rules.Program {
 	}
 	var out []*rules.Program
 	for _, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
-		out = append(out, rules.Flatten(&later, rules.Class{Family: family, LocalFirst: true}))
+		out = append(out, rules.Flatten(&later, rules.Class{Family: family, LocalFirst: true, Zones: true}))
 	}
 	return out
 }
@@ -380,7 +385,7 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 		var overs [2]*image.Image
 		var known [2]bool
 		for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
-			class := rules.Class{Family: family, LocalFirst: true}
+			class := rules.Class{Family: family, LocalFirst: true, Zones: true}
 			changed, behind, ok := rules.ChangedBehind(a, b, family, 64)
 			if !ok || !behind {
 				continue
@@ -418,7 +423,7 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 			p := rules.SomePacket(rt, family)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if ct {
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)
@@ -430,8 +435,8 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 			if got.outcome != want.Outcome || !sameCounts(got.counted, want.Counted) {
 				rt.Fatalf("%+v: the node says %v and counts %v, the rules %v and %v\n%s", p, got.outcome, got.counted, want.Outcome, want.Counted, programs[i])
 			}
-			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked) {
-				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, the rules %d, %d and %v\n%s", p, got.mark, got.ds, got.untracked, want.Mark, want.DSField, want.Untracked, programs[i])
+			if got.outcome == rules.Accepted && (got.mark != want.Mark || got.ds != want.DSField || got.untracked != want.Untracked || got.zone != zoneWord(want.Zone)) {
+				rt.Fatalf("%+v: the node leaves mark %d, DS %d, untracked %v, zone %#x, the rules %d, %d, %v and %#x\n%s", p, got.mark, got.ds, got.untracked, got.zone, want.Mark, want.DSField, want.Untracked, zoneWord(want.Zone), programs[i])
 			}
 		}
 	})

@@ -172,11 +172,17 @@ func atDevice(s ruleset.Step, at place, t *ruleset.Table) string {
 		return ""
 	}
 	where := " at " + at.hook.String()
-	switch s.(type) {
+	switch s := s.(type) {
 	case ruleset.SaveMark:
 		return "ct mark set" + where
 	case ruleset.NoTrack:
 		return "notrack" + where
+	case ruleset.SetZone:
+		return "ct zone set" + where
+	case ruleset.SetByMap:
+		if s.Field == ruleset.CTZone {
+			return "ct zone set" + where
+		}
 	}
 	for _, f := range AskedFor(s) {
 		switch f {
@@ -195,6 +201,23 @@ func atDevice(s ruleset.Step, at place, t *ruleset.Table) string {
 	}
 	return ""
 }
+
+// ofTemplate says whether a step asks for, or changes, what only a connection has. Before tracking a packet has none, or one that stands for its zone and is not modelled: rules may
+// have given it a mark that stays.
+func ofTemplate(s ruleset.Step) bool {
+	if _, is := s.(ruleset.SaveMark); is {
+		return true
+	}
+	return slices.ContainsFunc(AskedFor(s), func(f ruleset.Field) bool {
+		return f == ruleset.CTStatus || f == ruleset.CTDirection || f == ruleset.CTMark || f == ruleset.CTZone
+	})
+}
+
+// Why packets are the kernel's that have a zone and no connection yet, or get a zone when tracking is past.
+const (
+	zoneAlone = "connection asked for that is but a zone"
+	zoneLate  = "ct zone set behind connection tracking"
+)
 
 // AskedFor are the fields that a step asks for.
 func AskedFor(s ruleset.Step) []ruleset.Field {

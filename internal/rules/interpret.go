@@ -31,6 +31,7 @@ type Result struct {
 	Mark, RouteMark uint32
 	DSField         uint8
 	Untracked       bool
+	Zone            ruleset.SetZone // where its connection was looked up, if rules said so; else Dir is 0
 }
 
 // Counted is a counter that moves: one packet and that many bytes.
@@ -70,7 +71,13 @@ func (in *Interpreter) Trace(p Packet) (res Result, met []Ref) {
 	return res, met
 }
 
-func (in *Interpreter) run(p Packet, met *[]Ref) Result {
+// Zone is where rules have a packet's connection looked up, as far as it comes without them leaving it to the kernel; Dir is 0 where they say nothing.
+func (in *Interpreter) Zone(p Packet) ruleset.SetZone { return in.way(p, nil).zone }
+
+func (in *Interpreter) run(p Packet, met *[]Ref) Result { return in.way(p, met).res }
+
+// way takes a packet through every hook.
+func (in *Interpreter) way(p Packet, met *[]Ref) *run {
 	family := ruleset.IP6
 	if p.Src.Is4() {
 		family = ruleset.IP4
@@ -78,7 +85,7 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 	r := &run{walk: begin(&p), Interpreter: in, met: met}
 	if p.TTL <= 1 {
 		r.slow(Ref{}, "ttl")
-		return r.res
+		return r
 	}
 	r.res.RouteMark = p.Mark
 	for _, c := range in.paths[family] {
@@ -86,14 +93,15 @@ func (in *Interpreter) run(p Packet, met *[]Ref) Result {
 			continue
 		}
 		if code := r.base(c); code != ruleset.Accept {
-			return r.res
+			return r
 		}
 		if !routed(c.place.hook) {
 			r.res.RouteMark = r.mark
 		}
 	}
 	r.res.Mark, r.res.DSField, r.res.Untracked = r.mark, r.ds, r.untracked
-	return r.res
+	r.res.Zone = r.zone
+	return r
 }
 
 func (r *run) slow(by Ref, why string) ruleset.Code {
@@ -190,6 +198,9 @@ func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 		if why := r.onFrame(s); why != "" {
 			return ruleset.Verdict{Code: r.slow(by, why)}, false
 		}
+		if state, _ := r.connection(r.at.tracked); state == ruleset.CTNew && !r.at.tracked && ofTemplate(s) {
+			return ruleset.Verdict{Code: r.slow(by, zoneAlone)}, false
+		}
 		switch s := s.(type) {
 		case ruleset.Test:
 			if ok, p := r.test(s); p == unseen {
@@ -235,9 +246,17 @@ func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 			if e == nil {
 				return v, true
 			}
-			r.apply(ruleset.SetField{Field: s.Field, Xor: uint32(e.Data.Lo)}, r.at)
+			if s.Field != ruleset.CTZone {
+				r.apply(ruleset.SetField{Field: s.Field, Xor: uint32(e.Data.Lo)}, r.at)
+			} else if !r.zoned(by, zoneOfMap(e)) {
+				return ruleset.Verdict{Code: slowCode}, false
+			}
 		case ruleset.NoTrack:
 			r.notrack(r.at.tracked)
+		case ruleset.SetZone:
+			if !r.zoned(by, s) {
+				return ruleset.Verdict{Code: slowCode}, false
+			}
 		case ruleset.Verdict:
 			if s.Code != ruleset.Continue {
 				return s, false
@@ -256,6 +275,19 @@ func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
 		}
 	}
 	return v, false
+}
+
+// zoned is a SetZone step. False where the packet is the kernel's: behind tracking it is given to packets that have no connection, and says where nobody looks any more.
+func (r *run) zoned(by Ref, s ruleset.SetZone) bool {
+	if !r.at.tracked {
+		r.setZone(s)
+		return true
+	}
+	_, c := r.connection(true)
+	if c == nil {
+		r.slow(by, zoneLate)
+	}
+	return c != nil
 }
 
 func (r *run) ask(f ruleset.Field) (ruleset.Value, presence) { return r.field(f, r.at) }

@@ -110,6 +110,9 @@ func (r Result) text(p Packet) string {
 		if r.Untracked {
 			out += " untracked"
 		}
+		if r.Zone.Dir != 0 {
+			out += fmt.Sprintf(" zone %s%d", r.Zone.Dir, r.Zone.Zone)
+		}
 	}
 	return out
 }
@@ -190,6 +193,19 @@ var kernelCases = []struct {
 		tables: ip(at(Prerouting, -300, chain("raw", steps{NoTrack{}}, steps{is(CTState, CTUntracked), c(0)})), forward(steps{is(CTState, CTUntracked), c(1)}))},
 	{name: "notrack is too late for a packet with a connection", want: "accept c0",
 		tables: ip(forward(steps{NoTrack{}}, steps{is(CTState, CTEstablished), c(0)}))},
+	{name: "a zone, and none behind it", want: "accept c0 c1 zone 5",
+		tables: ip(at(Prerouting, -300, chain("raw", steps{zone(5)}, steps{is(CTState, CTNew), c(0)}, steps{zone(6)}, steps{NoTrack{}}, steps{isNot(CTState, CTNew), drop})), forward(steps{is(CTState, CTEstablished), c(1)}))},
+	{name: "a zone of nf_tables takes a packet back", want: "accept zone 5", tables: ip(at(Prerouting, -300, chain("raw", steps{NoTrack{}}, steps{SetZone{Zone: 5, Dir: ZoneBoth, Back: true}})))},
+	{name: "one of iptables does not", want: "accept untracked", tables: ip(at(Prerouting, -300, chain("raw", steps{NoTrack{}}, steps{zone(5)})))},
+	{name: "a zone for one direction", want: "accept zone original 5", tables: ip(at(Prerouting, -300, chain("raw", steps{SetZone{Zone: 5, Dir: ZoneOriginal}})))},
+	{name: "a zone is too late for a packet with a connection", want: "accept c0", tables: ip(forward(steps{zone(5)}, steps{is(CTState, CTEstablished), c(0)}))},
+	{name: "a zone for a packet that tracking has found no connection for", want: "slow: ct zone set behind connection tracking", packet: func(p *Packet) { p.CT = nil }, tables: ip(forward(steps{zone(5)}))},
+	{name: "a zone has no mark", want: "slow: connection asked for that is but a zone",
+		tables: ip(at(Prerouting, -300, chain("raw", steps{zone(5)}, steps{is(CTMark, 0), c(0)})))},
+	{name: "a packet without a zone has none either", want: "accept c1",
+		tables: ip(at(Prerouting, -300, chain("raw", steps{is(DPort, 22), zone(5)}, steps{is(CTMark, 0), c(0)}, steps{c(1)})))},
+	{name: "zones by a map", want: "accept c0 zone 9", sets: []Set{marks(22, 3, 80, 9)},
+		tables: ip(at(Prerouting, -300, chain("raw", steps{is(L4Proto, 6), SetByMap{Field: CTZone, Key: []Field{DPort}}, c(0)}, steps{zone(7)})))},
 	{name: "a base chain beside connection tracking", want: "slow: chain pre: same priority as connection tracking",
 		tables: ip(at(Prerouting, -200, chain("pre", steps{accept})))},
 	{name: "--ctstate DNAT", want: "drop by FORWARD rule 2", packet: func(p *Packet) { p.CT.Status |= ipsDstNAT },
@@ -364,6 +380,9 @@ func verdicts(port1 uint64, v1 Verdict, port2 uint64, v2 Verdict) Set {
 	}}
 }
 
+// zone is a zone of iptables.
+func zone(n uint16) SetZone { return SetZone{Zone: n, Dir: ZoneBoth} }
+
 func marks(port1, mark1, port2, mark2 uint64) Set {
 	return Set{Data: true, Widths: []int{16}, Elements: []Element{
 		{Key: []Range{One(Num(port1))}, Data: Num(mark1), Counter: NoCounter}, {Key: []Range{One(Num(port2))}, Data: Num(mark2), Counter: NoCounter},
@@ -389,7 +408,7 @@ func TestWhatTheKernelDoes(t *testing.T) {
 			if got := want.text(p); got != k.want {
 				t.Errorf("interpreter: %s\nwant:        %s", got, k.want)
 			}
-			for _, class := range []Class{{Family: IP4}, {Family: IP4, IIF: &p.IIF, OIF: &p.OIF}} {
+			for _, class := range []Class{{Family: IP4, Zones: true}, {Family: IP4, IIF: &p.IIF, OIF: &p.OIF, Zones: true}} {
 				for _, limit := range []int{0, 1} {
 					program := flatten(rs, class, limit)
 					if diff := cmp.Diff(want, program.Run(p), refs); diff != "" {

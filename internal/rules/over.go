@@ -22,7 +22,7 @@ func Over(rs *ruleset.Ruleset, class Class, changed []ruleset.Rule, most int) *P
 	path := f.ix.path(class.Family, false)
 	f.survey(path)
 	path = slices.DeleteFunc(path, func(c called) bool { return !routed(c.place.hook) })
-	f.program = &Program{Class: class, Lists: [][]Entry{nil}, rules: f.ix, untracks: f.any[ctGroup]}
+	f.program = &Program{Class: class, Lists: [][]Entry{nil}, rules: f.ix, untracks: f.any[untrackGroup]}
 	f.list = &list{}
 	f.behind()
 	for i := range changed {

@@ -37,7 +37,7 @@ func TestOverDecidesWhatRulesMean(t *testing.T) {
 			return
 		}
 		b := changeSome(t, a)
-		class := Class{Family: rapid.SampledFrom([]Family{IP4, IP6}).Draw(t, "family")}
+		class := Class{Family: rapid.SampledFrom([]Family{IP4, IP6}).Draw(t, "family"), Zones: true}
 		changed, behind, ok := ChangedBehind(a, b, class.Family, 64)
 		if !ok || !behind {
 			return
@@ -93,7 +93,7 @@ func TestOverIsSmall(t *testing.T) {
 		chain.Rules = append(chain.Rules, Rule{Handle: i, Steps: []Step{source(0x0a000000 + i), Count{Counter: id}, Verdict{Code: Accept}}})
 	}
 	chain.Rules = append(chain.Rules, Rule{Handle: 7000, Steps: []Step{Count{Counter: NoCounter}, Test{Field: L4Proto, Ranges: []Range{Nums(6, 6)}}, Verdict{Code: Accept}}})
-	class := Class{Family: IP4}
+	class := Class{Family: IP4, Zones: true}
 	gone := Rule{Handle: 9000, Steps: []Step{source(0x0a000007), Verdict{Code: Drop}}} // whoever it was for meets two rules and the policy
 	over := Over(rs, class, []Rule{gone}, 100)
 	if over == nil || len(over.Lists) != 1 || len(over.Lists[0]) > 3 {
@@ -113,6 +113,6 @@ func BenchmarkOver(b *testing.B) {
 	}
 	changed := []Rule{{Handle: 20000, Steps: []Step{Test{Field: IP4Src, Ranges: []Range{One(Num(5))}}, Verdict{Code: Drop}}}}
 	for b.Loop() {
-		Over(rs, Class{Family: IP4}, changed, 100)
+		Over(rs, Class{Family: IP4, Zones: true}, changed, 100)
 	}
 }

@@ -124,6 +124,7 @@ type walk struct {
 	mark      uint32
 	ds        uint8
 	untracked bool
+	zone      ruleset.SetZone // that rules gave; Dir is 0 where none did
 }
 
 func begin(p *Packet) walk { return walk{p: p, mark: p.Mark, ds: p.DSField} }
@@ -133,6 +134,8 @@ func (w *walk) connection(tracked bool) (uint16, *Connection) {
 	switch {
 	case w.untracked:
 		return ruleset.CTUntracked, nil
+	case w.zone.Dir != 0 && !tracked:
+		return ruleset.CTNew, nil // a template; who asks for more of it is the kernel's (ofTemplate)
 	case !tracked || w.p.CT == nil:
 		return ruleset.CTInvalid, nil
 	}
@@ -363,11 +366,23 @@ func (w *walk) saved(s ruleset.SaveMark, at place) bool {
 	return p != there || mark&s.And^s.Xor^w.mark&s.Mask == mark
 }
 
-// notrack is a NoTrack step: a packet that has a connection keeps it.
+// notrack is a NoTrack step: a packet that has a connection, or a zone before that, keeps it.
 func (w *walk) notrack(tracked bool) {
-	if _, c := w.connection(tracked); c == nil {
+	if state, _ := w.connection(tracked); state == ruleset.CTInvalid {
 		w.untracked = true
 	}
+}
+
+// setZone is a SetZone step before connection tracking.
+func (w *walk) setZone(s ruleset.SetZone) {
+	if state, _ := w.connection(false); state == ruleset.CTInvalid || s.Back && state == ruleset.CTUntracked {
+		w.zone, w.untracked = s, false
+	}
+}
+
+// zoneOfMap is the SetZone step that a SetByMap is for an element.
+func zoneOfMap(e *ruleset.Element) ruleset.SetZone {
+	return ruleset.SetZone{Zone: uint16(e.Data.Lo), Dir: ruleset.ZoneBoth, Back: true}
 }
 
 // bytes is what a counter adds at a hook: skb->len.

@@ -33,13 +33,15 @@ type Class struct {
 	Bridged bool
 	// LiveSets: whoever runs the program can ask the kernel's ipsets (ruleset.Set.Live); without it their rules are slow.
 	LiveSets bool
+	// Zones: connections can be looked up in the zone that rules give (ruleset.SetZone); without it such rules are slow.
+	Zones bool
 }
 
 // Entry is one step: packets that satisfy all of When have Do done to them and go on where Then says; others go on with the
 // next entry. All ways lead forward.
 type Entry struct {
 	When []Cond
-	Do   []ruleset.Step // Count, SetField, SaveMark, NoTrack; and Lookup, which counts the element that the packet is in
+	Do   []ruleset.Step // Count, SetField, SaveMark, NoTrack, SetZone; and Lookup, which counts the element that the packet is in
 	Then Then
 	To   int // Skip, Call, Map: the entry to go on with
 	// For Call and Map: List is the called list, and To is where it comes back to. For Map also where a verdict leads.
@@ -176,7 +178,7 @@ func (t *thread) step() {
 
 // end0 is the end of the way, of a packet that leaves.
 func (t *thread) end0() {
-	t.res.Mark, t.res.DSField, t.res.Untracked, t.done = t.mark, t.ds, t.untracked, true
+	t.res.Mark, t.res.DSField, t.res.Untracked, t.res.Zone, t.done = t.mark, t.ds, t.untracked, t.zone, true
 }
 
 // entry goes on to the next entry whose conditions hold, and does what it says.
@@ -291,6 +293,8 @@ func (t *thread) do(s ruleset.Step, at place) {
 		t.apply(s, at)
 	case ruleset.NoTrack:
 		t.notrack(at.tracked)
+	case ruleset.SetZone:
+		t.setZone(s)
 	case ruleset.Lookup:
 		if _, hit, _ := t.lookup(t.rules.rs, s, func(f ruleset.Field) (ruleset.Value, presence) { return t.field(f, at) }); hit != nil {
 			t.count(hit.Counter, at.hook)

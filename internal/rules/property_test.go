@@ -15,7 +15,7 @@ import (
 func sameMeaning(t *rapid.T) {
 	rs := someRuleset(t)
 	reference := NewInterpreter(rs)
-	class := Class{Family: rapid.SampledFrom([]Family{IP4, IP4, IP6}).Draw(t, "family")}
+	class := Class{Family: rapid.SampledFrom([]Family{IP4, IP4, IP6}).Draw(t, "family"), Zones: true}
 	if rapid.Bool().Draw(t, "iif known") {
 		class.IIF = &someDevices[rapid.IntRange(0, 3).Draw(t, "class iif")]
 	}
@@ -89,7 +89,7 @@ func TestRandomRulesAreNotDull(t *testing.T) {
 	packet := rapid.Custom(func(t *rapid.T) Packet { return somePacket(t, IP4) })
 	for i := range sets {
 		rs := ruleset.Example(i)
-		reference, program := NewInterpreter(rs), flatten(rs, Class{Family: IP4}, []int{0, 12}[i%2])
+		reference, program := NewInterpreter(rs), flatten(rs, Class{Family: IP4, Zones: true}, []int{0, 12}[i%2])
 		for _, list := range program.Lists {
 			for _, e := range list {
 				seen[e.Then.String()]++
@@ -112,11 +112,14 @@ func TestRandomRulesAreNotDull(t *testing.T) {
 			if r.Untracked {
 				seen["untracked"]++
 			}
+			if r.Zone.Dir != 0 {
+				seen["zoned"]++
+			}
 		}
 	}
 	t.Log(seen)
 	for what, least := range map[string]int{
-		"accepted": 800, "dropped": 400, "slowed": 200, "counted": 800, "marked": 60, "untracked": 20,
+		"accepted": 800, "dropped": 400, "slowed": 200, "counted": 800, "marked": 60, "untracked": 20, "zoned": 8,
 		"next": 200, "skip": 200, "drop": 100, "slow": 50, "call": 20, "map": 15, "detached": 10, "mapped": 10,
 	} {
 		if seen[what] < least {

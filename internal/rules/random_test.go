@@ -170,9 +170,10 @@ func (b *builder) lookup() (Lookup, bool) {
 }
 
 func (b *builder) mapped() (m SetByMap, ok bool) {
+	to := rapid.SampledFrom([]Field{Mark, Mark, CTZone}).Draw(b.T, "mapped to")
 	for i, s := range b.rs.Sets {
 		if s.Data && (!ok || b.n(0, 1, "other map") == 0) {
-			m, ok = SetByMap{Field: Mark, Set: SetID(i), Key: b.keys[i]}, true
+			m, ok = SetByMap{Field: to, Set: SetID(i), Key: b.keys[i]}, true
 		}
 	}
 	return m, ok
@@ -181,7 +182,7 @@ func (b *builder) mapped() (m SetByMap, ok bool) {
 func (b *builder) rule(chains []string, number int) Rule {
 	r := Rule{Number: number}
 	for range b.n(0, 3, "steps") {
-		switch b.n(0, 24, "step") {
+		switch b.n(0, 25, "step") {
 		default:
 			r.Steps = append(r.Steps, someTest(b.T))
 		case 0, 1:
@@ -208,6 +209,8 @@ func (b *builder) rule(chains []string, number int) Rule {
 			r.Steps = append(r.Steps, change(DSField, 3, uint32(b.n(0, 64, "dscp"))))
 		case 11, 14, 15:
 			r.Steps = append(r.Steps, NoTrack{})
+		case 19, 20:
+			r.Steps = append(r.Steps, SetZone{Zone: uint16(b.n(0, 3, "zone")), Dir: rapid.SampledFrom([]ZoneDir{ZoneBoth, ZoneBoth, ZoneOriginal, ZoneReply}).Draw(b.T, "for"), Back: b.n(0, 1, "back") == 1})
 		case 12:
 			if b.n(0, 3, "unknown") == 0 {
 				r.Steps = append(r.Steps, Unknown{Name: fmt.Sprint("match of rule ", number)})

@@ -123,7 +123,7 @@ func (f *flattener) constant(x ruleset.Field) (ruleset.Value, presence, bool) {
 		if !f.place.tracked && f.epochs[ctGroup] == 0 {
 			return ruleset.Num(ruleset.CTInvalid), there, true
 		}
-		if x == ruleset.CTState && f.place.tracked && f.epochs[ctGroup] == 0 && f.class.Established {
+		if x == ruleset.CTState && f.place.tracked && f.class.Established && (f.epochs[ctGroup] == 0 || !f.any[untrackGroup]) {
 			return ruleset.Num(ruleset.CTEstablished), there, true
 		}
 	}

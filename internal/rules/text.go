@@ -107,6 +107,8 @@ func StepText(rs *ruleset.Ruleset, s ruleset.Step) string {
 		return fmt.Sprintf("%s set %s", s.Field, strings.Replace(lookupText(rs, ruleset.Lookup{Set: s.Set, Key: s.Key}), "@", "map @", 1))
 	case ruleset.NoTrack:
 		return "notrack"
+	case ruleset.SetZone:
+		return fmt.Sprintf("ct %szone set %d", s.Dir, s.Zone)
 	case ruleset.Verdict:
 		return strings.TrimSpace([...]string{"continue", "accept", "drop", "return", "jump", "goto"}[s.Code] + " " + s.Chain)
 	case ruleset.VerdictMap:

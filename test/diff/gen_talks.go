@@ -17,7 +17,7 @@ import (
 // Conversations makes a case of several conversations at a time through the common router, which tracks and mostly translates them and asks rules about
 // their states, while its configuration changes. What sides send follows TCP, so that both twins' windows hold it, with accidents between.
 func Conversations(seed uint64, hook string) *Case {
-	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b)), later: rand.New(rand.NewPCG(seed, 0x6c_61_74_65))}
+	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b)), later: rand.New(rand.NewPCG(seed, 0x6c_61_74_65)), zones: rand.New(rand.NewPCG(seed, 0x7a_6f_6e_65))}
 	if chance(g.rng, 40) {
 		g.tables = pick(g.rng, []string{"legacy", "nft"})
 	}
@@ -61,6 +61,7 @@ func Conversations(seed uint64, hook string) *Case {
 type talkGen struct {
 	rng    *rand.Rand
 	later  *rand.Rand // for what was added later, so that the rest of a seed's meaning stays
+	zones  *rand.Rand // the same, of zones
 	strict bool       // nothing may differ even outside of windows
 	tables string     // the kind of iptables that speaks, "legacy" or "nft"; "": nft itself
 	short  bool       // timeouts that pass during the case

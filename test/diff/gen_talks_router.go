@@ -19,7 +19,7 @@ func (g *talkGen) setup() (out []string) {
 			out = append(out, "sysctl net.netfilter.nf_conntrack_"+s)
 		}
 	}
-	return append(append(out, g.translation()...), g.filters()...)
+	return slices.Concat(out, g.translation(), g.filters(), g.zone())
 }
 
 // translation loads what translates the conversations, and tracks them at least.
@@ -154,6 +154,23 @@ func (g *talkGen) filters() (out []string) {
 		chains += fmt.Sprintf("chain raw { type filter hook prerouting priority raw; %s dport 80 notrack; }; ", pick(g.rng, []string{"tcp", "udp"}))
 	}
 	return []string{"nft table inet f { " + chains + "}"}
+}
+
+// zone has the connections looked up in a zone, or in two by what they come by, of which the replies know.
+func (g *talkGen) zone() (out []string) {
+	if !chance(g.zones, 20) {
+		return nil
+	}
+	if g.tables == "" {
+		return []string{"nft table inet zone { chain p { type filter hook prerouting priority -310; " + pick(g.zones, []string{
+			"ct zone set 5", "iifname { p0, p1 } ct zone set 5", "ct zone set iifname map { p0 : 5, p1 : 5 }", "iifname p0 ct original zone set 5", "meta l4proto udp ct zone set 6; ct zone set 5", "ct reply zone set 5",
+		}) + "; }; }"}
+	}
+	rule := pick(g.zones, []string{"-A PREROUTING -j CT --zone 5", "-I PREROUTING -p tcp -j CT --zone 5", "-A PREROUTING -i p0 -j CT --zone-orig 5", "-I PREROUTING -p udp -j CT --zone-reply 5"})
+	for _, v6 := range []bool{false, true} {
+		out = append(out, g.tool(v6)+" -t raw "+rule)
+	}
+	return out
 }
 
 // change is something that happens to the router meanwhile, and whether packets follow at once.

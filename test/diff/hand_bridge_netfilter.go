@@ -175,6 +175,8 @@ func shownConnections() (out []hand) {
 	frozenSteps := acrossBridge(append(c.begins(slices.Concat(bridge("", withBridgeNetfilter...), []string{one})...), step(c.data(10, 141, 501)), frozen(c.data(10, 151, 501), "nft insert rule inet t f tcp dport 80 counter drop"), step(c.data(5, 151, 501)), atOnce(c.data(5, 151, 501), "nft flush ruleset")))
 	frozenSteps[0].packets = join(everybody(), frozenSteps[0].packets)
 	out = append(out, hand{name: "bridge shown connection frozen", why: "a rule that comes while shunt's process is stopped is met by the next packet of the connection", bare: true, slow: bothFamilies, reasons: []string{"fast", "stale"}, loads: true, steps: frozenSteps})
+	out = append(out, hand{name: "bridge shown connection in a zone", why: "rules that br_netfilter shows a frame to give its connection a zone, too", needs: "conntrack zones", bare: true, slow: bothFamilies, reasons: []string{"fast", "conntrack-new"}, loads: true,
+		steps: onOneBridge(c, slices.Concat(bridge("", withBridgeNetfilter...), []string{one, zones("meta l4proto tcp ct zone set 5", "ct original zone set 6", "iifname br0 counter")}))})
 	ask, answer := stationA.flow(stationB, false), stationC.flow(stationA, false)
 	ask.DstPort, answer.SrcPort, answer.DstPort = 80, 80, 1000
 	dnat := slices.Concat(bridge("", withBridgeNetfilter...), []string{"ip address add 10.0.0.1/24 dev br0", fmt.Sprintf("ip neighbour replace %s lladdr %s dev br0 nud permanent", stationC.addr(false), stationC.mac()), one,

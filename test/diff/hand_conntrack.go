@@ -30,6 +30,7 @@ type talk struct {
 	hairpin            bool      // the server is behind p0, too
 	tunnel             *tunnel   // by which the server is reached
 	stations           []station // the ends are these, on a bridge
+	behind             [2]int    // the ports of client and server, where they are not p0 and p1
 }
 
 var (
@@ -49,11 +50,11 @@ func (c talk) flow(server bool) (port int, f lab.Flow) {
 		}()
 	}
 	if !server {
-		f = flowOf(0, c.client, c.server)
+		f = flowOf(c.behind[0], c.client, c.server)
 		f.SrcPort, f.DstPort = c.port, cmp.Or(c.dport, 80)
-		return 0, f
+		return c.behind[0], f
 	}
-	if port = 1; c.hairpin {
+	if port = cmp.Or(c.behind[1], 1); c.hairpin {
 		port = 0
 	}
 	f = flowOf(port, cmp.Or(c.real, c.server), cmp.Or(c.seen, c.client))
@@ -119,7 +120,7 @@ func trackTraps() []hand {
 				step(c.says(false, "FA", 665, 1901, "")), step(c.says(true, "FA", 1901, 666, "")), step(c.data(5, 666, 1902)), step(c.says(true, "R", 1902, 0, "")), step(c.data(5, 671, 1902)))}
 	}
 	again := join(udp(0, h0, "10.1.2.3"), udp(0, h0, "10.1.2.3"), udp(0, h0v6, "2001:db8:1::9"), udp(0, h0v6, "2001:db8:1::9"))
-	return slices.Concat(trackAroundTraps(), hairpinTraps(), []hand{
+	return slices.Concat(trackAroundTraps(), zoneTraps(), hairpinTraps(), []hand{
 		conversation(talk4, "tcp"), conversation(talk6, "tcp ip6"),
 		{name: "conntrack plain", why: "new connections, other protocols, and everything else that passes a router", slow: both, reasons: []string{"conntrack-new", "conntrack-protocol", "conntrack-state"},
 			steps: []handStep{step(join(some(), services(), back()), append(to5(gw1, gw1v6), trackTable)...), step(join(some(), back(), again))}},

@@ -47,10 +47,11 @@ func trackAroundTraps() []hand {
 	told := uint32(149 + len(active))
 	return []hand{
 		trackDropped(),
-		{name: "conntrack zones", why: "connections of another zone are Linux's, by whatever rule they come into it", slow: both, loads: true, reasons: []string{"fast", "netfilter-rule"},
+		{name: "conntrack zones", why: "connections move from zone to zone, by whatever rule; a zone that is the mark, and those of kernels whose lookup takes none, are Linux's", slow: both, loads: true, reasons: []string{"fast", "netfilter-rule"},
 			steps: slices.Concat(talk4.begins(trackTable, "nft table inet z { chain p { type filter hook prerouting priority raw; iifname p2 ct zone set 5; }; }"), []handStep{step(talk4.data(5, 141, 501)),
 				atOnce(talk4.data(5, 146, 501), "nft add rule inet z p iifname { p0, p1 } ct zone set 7")}, talk6.begins(), []handStep{step(talk6.data(5, 141, 501)),
-				atOnce(talk4.data(5, 151, 501), "nft delete table inet z"), step(talk6.data(5, 146, 501), "iptables-legacy -t raw -A PREROUTING -i p0 -j CT --zone 7", "ip6tables-legacy -t raw -A PREROUTING -i p0 -j CT --zone 7"), step(talk4.data(5, 156, 501))})},
+				atOnce(talk4.data(5, 151, 501), "nft delete table inet z"), step(talk6.data(5, 146, 501), "iptables-legacy -t raw -A PREROUTING -i p0 -j CT --zone 7", "ip6tables-legacy -t raw -A PREROUTING -i p0 -j CT --zone 7"), step(talk4.data(5, 156, 501)),
+				atOnce(talk4.data(5, 161, 501), "iptables-legacy -t raw -I PREROUTING -i p0 -j CT --zone mark")})},
 		{name: "conntrack helper", why: "what a helper follows is Linux's; the connection that it expects is like any other once it is established", slow: both, loads: true, reasons: []string{"fast", "conntrack-extension"},
 			steps: slices.Concat(ftp.begins(trackTable, ftpGate), []handStep{step(ftp.says(true, "PA", 501, 141, "220 hi\r\n")), step(ftp.says(true, "PA", 509, 141, passive)), step(ftp.says(false, "A", 141, 509+uint32(len(passive)), ""))},
 				data.begins(), []handStep{step(data.data(10, 141, 501)), step(data.says(true, "PA", 501, 151, strings.Repeat("y", 1400)))})},

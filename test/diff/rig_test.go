@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -212,7 +213,7 @@ func has(kind string) string {
 	}
 	return map[string]string{
 		"vlan": "CONFIG_VLAN_8021Q, Linux 2.4.14", "vrf": "CONFIG_NET_VRF, Linux 4.3", "bond": "CONFIG_BONDING, Linux 2.4.12", "bridge": "CONFIG_BRIDGE, Linux 2.2", "vxlan": "CONFIG_VXLAN, Linux 3.7",
-		"bridge vlans": "CONFIG_BRIDGE_VLAN_FILTERING, Linux 3.9", "macvlan": "CONFIG_MACVLAN, Linux 2.6.23", "tcx": "Linux 6.6", "netfilter programs": "CONFIG_NETFILTER_BPF_LINK, Linux 6.4",
+		"bridge vlans": "CONFIG_BRIDGE_VLAN_FILTERING, Linux 3.9", "macvlan": "CONFIG_MACVLAN, Linux 2.6.23", "tcx": "Linux 6.6", "netfilter programs": "CONFIG_NETFILTER_BPF_LINK, Linux 6.4", "conntrack zones": "zones in the lookup of connections, Linux 6.11",
 	}[kind]
 }
 
@@ -228,6 +229,16 @@ func hasKind(t *testing.T, kind string) bool {
 	}
 	if kind == "tcx" || kind == "netfilter programs" {
 		return hasForeign(kind)
+	}
+	if kind == "conntrack zones" {
+		if err := ns.Exec("nft add table inet t { chain p { type filter hook prerouting priority raw; ct zone set 5; }; }"); err != nil {
+			return false
+		}
+		f, err := datapath.Probe() // with the module, which the rule has loaded
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Conntrack && f.Zones
 	}
 	if kind == "bridge vlans" { // other kernels take the option and ignore it
 		return ns.Exec("ip link add probe type bridge vlan_filtering 1") == nil && ns.Exec("bridge vlan add dev probe vid 5 self") == nil

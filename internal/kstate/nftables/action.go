@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -103,9 +104,40 @@ func (m *machine) setMeta(e *Meta) {
 	m.words.add(text)
 }
 
-// setCT writes to the connection. Only its mark is modelled, from a constant, from itself, or from the packet's.
+// zones says whether a map gives zones, as numbers in the machine's order.
+func (s *set) zones() bool { return len(s.data) == 1 && s.data[0].size == 2 && s.data[0].host }
+
+// setZone says where the connection is looked up. Only a constant is modelled, and a map for both directions.
+func (m *machine) setZone(e *CT) {
+	set := rs.SetZone{Dir: rs.ZoneBoth, Back: true}
+	switch e.Dir {
+	case 0:
+		set.Dir = rs.ZoneOriginal
+	case 1:
+		set.Dir = rs.ZoneReply
+	}
+	v := m.get(e.Src, 2)
+	name := "ct " + set.Dir.String() + "zone set"
+	switch {
+	case len(v.data) >= 2 && e.Dir <= 1:
+		set.Zone = binary.NativeEndian.Uint16(v.data)
+		m.steps = append(m.steps, set)
+		m.words.add(fmt.Sprintf("%s %d", name, set.Zone))
+	case e.Dir < 0 && v.by != nil && v.by.err == nil && v.by.set.zones() && v.by.at == len(m.steps):
+		m.steps = append(m.steps, rs.SetByMap{Field: rs.CTZone, Set: v.by.set.id, Key: v.by.key})
+		m.words.add(name + " " + v.by.text)
+	default:
+		m.slow("ct zone set", name+" "+m.valueText(v))
+	}
+}
+
+// setCT writes to the connection. Only its mark is modelled, from a constant, from itself, or from the packet's, and its zone.
 func (m *machine) setCT(e *CT) {
 	l := ctOf(e.Key, -1)
+	if l.field == rs.CTZone {
+		m.setZone(e)
+		return
+	}
 	v := m.get(e.Src, l.size)
 	meta, ofPacket := v.from.(*Meta)
 	conn, self := v.from.(*CT)

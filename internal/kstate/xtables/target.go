@@ -5,6 +5,7 @@ package xtables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -81,13 +82,32 @@ var targets = map[string]func(rev uint8, i *info) (steps []rs.Step, text string,
 		return []rs.Step{rs.NoTrack{}}, "", rev == 0
 	},
 	"CT": func(rev uint8, i *info) ([]rs.Step, string, bool) {
-		const notrack, alias = 1, 2
-		flags := i.u16(0)
+		const notrack, alias, original, reply = 1, 2, 4, 8
+		flags, zone := i.u16(0), i.u16(2)
+		if flags&^(original|reply) == 0 && rev <= 2 && plainTemplate(rev, i) {
+			set, option := rs.SetZone{Zone: zone, Dir: rs.ZoneBoth}, "--zone"
+			switch flags {
+			case original:
+				set.Dir, option = rs.ZoneOriginal, "--zone-orig"
+			case reply:
+				set.Dir, option = rs.ZoneReply, "--zone-reply"
+			}
+			return []rs.Step{set}, fmt.Sprintf("%s %d", option, zone), flags == 0 || rev == 2
+		}
 		if flags&notrack == 0 {
-			return []rs.Step{rs.Slow{Name: "ct", Text: "-j CT (zone, helper, timeout or events)"}}, fmt.Sprintf("(flags %#x, zone %d)", flags, i.u16(2)), rev <= 2
+			return []rs.Step{rs.Slow{Name: "ct", Text: "-j CT (zone of the mark, helper, timeout or events)"}}, fmt.Sprintf("(flags %#x, zone %d)", flags, zone), rev <= 2
 		}
 		return []rs.Step{rs.NoTrack{}}, "--notrack", rev <= 2 && flags&^(notrack|alias) == 0
 	},
+}
+
+// plainTemplate says whether a CT target gives new connections nothing but their zone: no events, no helper, no timeouts (xt_ct_target_info, and _v1 from revision 1 on).
+func plainTemplate(rev uint8, i *info) bool {
+	size := 24 // two masks of events, the helper's name
+	if rev > 0 {
+		size += 32 // the name of the timeouts
+	}
+	return !slices.ContainsFunc(i.bytes(4, size), func(b byte) bool { return b != 0 })
 }
 
 // kernelTargets are understood, and only the kernel can do them.

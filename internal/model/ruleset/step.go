@@ -4,7 +4,7 @@ package ruleset
 
 import "net/netip"
 
-// Step is one step of a rule: Test, AnyTest, Lookup, Unknown, Verdict, VerdictMap, Count, SetField, SetByMap, SaveMark, NoTrack or Slow.
+// Step is one step of a rule: Test, AnyTest, Lookup, Unknown, Verdict, VerdictMap, Count, SetField, SetByMap, SaveMark, NoTrack, SetZone or Slow.
 type Step interface{ step() }
 
 // Test holds when the packet has the field and (value & Mask lies in one of Ranges) is not Not.
@@ -109,7 +109,7 @@ type SetField struct {
 }
 
 // SetByMap changes a field to the Data of the element of a map that the key is in; a key that is not there, or a part of it that the packet lacks, ends the rule.
-// Only Mark. Kernel: nft_lookup with a register, then nft_meta set.
+// Only Mark, and CTZone, which is a SetZone of nf_tables. Kernel: nft_lookup with a register, then nft_meta or nft_ct set.
 type SetByMap struct {
 	Field Field
 	Set   SetID
@@ -124,6 +124,26 @@ type SaveMark struct{ And, Xor, Mask uint32 }
 // has a connection. Kernel: nft_ct notrack, xt_CT --notrack.
 type NoTrack struct{}
 
+// SetZone says in which zone the packet's connection is looked up. Until it is, the packet has a connection of state new that is none (a template), and neither another
+// SetZone nor NoTrack do anything. A packet that NoTrack has kept out comes back with Back alone. Kernel: nft_ct_set_zone_eval (which has Back), xt_CT --zone.
+type SetZone struct {
+	Zone uint16
+	Dir  ZoneDir
+	Back bool
+}
+
+// ZoneDir are the directions of a connection that a zone is for: in others its addresses are in zone 0.
+type ZoneDir uint8
+
+// The directions, NF_CT_ZONE_DIR_*.
+const (
+	ZoneOriginal ZoneDir = 1 << iota
+	ZoneReply
+	ZoneBoth = ZoneOriginal | ZoneReply
+)
+
+func (d ZoneDir) String() string { return [...]string{"", "original ", "reply ", ""}[d&ZoneBoth] }
+
 func (Test) step()       {}
 func (AnyTest) step()    {}
 func (Lookup) step()     {}
@@ -136,3 +156,4 @@ func (SetField) step()   {}
 func (SetByMap) step()   {}
 func (SaveMark) step()   {}
 func (NoTrack) step()    {}
+func (SetZone) step()    {}

@@ -39,15 +39,13 @@ var unicast = ruleset.Num(2)
 func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
 	switch f {
 	case ruleset.CTState, ruleset.CTStateNAT:
-		if l.untrack {
+		if l.untrack || l.zoned && !at.tracked {
 			return ruleset.Value{}, false
 		}
 		if !at.tracked { // who is kept out of connection tracking goes to Linux there
 			return ruleset.Num(ruleset.CTInvalid), true
 		}
 		return ruleset.Num(ruleset.CTEstablished), l.o.CT && f == ruleset.CTState
-	case ruleset.CTZone:
-		return ruleset.Num(0), l.o.CT && at.tracked && !l.untrack
 	case ruleset.PacketType: // to the host, by the Ethernet header
 		return ruleset.Num(0), true
 	case ruleset.DstAddrType: // before the route a packet may yet be for the host

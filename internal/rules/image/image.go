@@ -34,11 +34,12 @@ const AsksSender = 1 << 30
 // Sets is what entries change of a packet.
 type Sets uint32
 
-// What they can change: SHUNT_RULES_DS, SHUNT_RULES_MARK and SHUNT_RULES_NOTRACK in bpf/types.h.
+// What they can change: SHUNT_RULES_DS, SHUNT_RULES_MARK, SHUNT_RULES_NOTRACK and SHUNT_RULES_ZONE in bpf/types.h.
 const (
 	SetsDS    Sets = 1 << 30
 	SetsMark  Sets = 1 << 29
 	SetsTrack Sets = 1 << 28
+	SetsZone  Sets = 1 << 27
 
 	shapeOn = 1 << 31 // SHUNT_RULES_ON
 )
@@ -86,7 +87,7 @@ func (im *Image) EachPlace(slot func(ruleset.CounterID) uint32, put func(at, wor
 // Options say what to compile for.
 type Options struct {
 	Stage Stage
-	// CT says that the fast path takes only packets of established connections without translation in zone 0 (node/conntrack.h), which
+	// CT says that the fast path takes only packets of established connections (node/conntrack.h), which
 	// decides what rules ask of the state. Without it whoever reaches such a test goes to Linux.
 	CT bool
 	// Valued are dimensions (1 << Dim) that no row is to be made of: what they stand for is asked one by one.

@@ -47,6 +47,7 @@ const (
 	opRestore                   // mark & lo ^ hi ^ connection's mark & mask; nothing without a connection
 	opSave                      // connection's mark & lo ^ hi ^ mark & mask has to be its mark, or the packet is Linux's; nothing without a connection
 	opSet                       // in the ipset? mask is what is asked, see inSet.ask; lo is the table of kinds
+	opZone                      // the zone is lo, and the state new, if the state has a bit of mask
 )
 
 // Ends of a record's operations, in place of an offset.

@@ -19,6 +19,7 @@ type lowering struct {
 	from    int  // the first entry of list 0 that belongs to the stage
 	to      int  // and the first behind those
 	untrack bool // rules keep packets out of connection tracking
+	zoned   bool // rules give packets a zone
 	out     []entry
 	at      map[target]int // where the entries of an entry of the program begin
 	left    []rules.SlowTraffic
@@ -47,9 +48,16 @@ func newLowering(pr *rules.Program, devices []rules.Device, o Options) *lowering
 	}
 	l.from, l.to = border(o.Stage), border(o.Stage+1)
 	for _, list := range pr.Lists {
-		l.untrack = l.untrack || slices.ContainsFunc(list, func(e rules.Entry) bool {
-			return slices.ContainsFunc(e.Do, func(s ruleset.Step) bool { _, is := s.(ruleset.NoTrack); return is })
-		})
+		for i := range list {
+			for _, s := range list[i].Do {
+				switch s.(type) {
+				case ruleset.NoTrack:
+					l.untrack = true
+				case ruleset.SetZone:
+					l.zoned = true
+				}
+			}
+		}
 	}
 	return l
 }
@@ -268,6 +276,14 @@ func (l *lowering) action(e *rules.Entry, s ruleset.Step) (action, bool) {
 		}
 	case ruleset.NoTrack:
 		return action{kind: opNoTrack}, true
+	case ruleset.SetZone:
+		if l.o.CT {
+			states := uint32(ruleset.CTInvalid)
+			if s.Back {
+				states |= ruleset.CTUntracked
+			}
+			return action{kind: opZone, and: uint32(s.Zone) | uint32(s.Dir)<<16, mask: states}, true
+		}
 	}
 	l.cannot("%s", rules.StepText(l.pr.Rules(), s))
 	return action{}, false

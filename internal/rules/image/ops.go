@@ -55,6 +55,8 @@ func (w *writer) operations(e *entry, do []action) (uint32, error) {
 			w.Shape.Sets |= SetsMark
 		case opNoTrack:
 			w.Shape.Sets |= SetsTrack
+		case opZone:
+			w.Shape.Sets |= SetsZone
 		case opDS:
 			w.Shape.Sets |= SetsDS
 		}
