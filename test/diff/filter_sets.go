@@ -22,7 +22,7 @@ var nftKeys = map[string]keyPart{
 	"port":     {"inet_service", []string{"udp sport", "udp dport", "tcp dport", "th dport"}, func(g *filterGen, _, ranges bool) string { return g.elementPort(ranges) }},
 	"protocol": {"inet_proto", []string{"meta l4proto"}, func(g *filterGen, _, _ bool) string { return pick(g.rng, []string{"udp", "tcp", "icmp", "ipv6-icmp"}) }},
 	"device":   {"ifname", []string{"iifname"}, func(g *filterGen, _, _ bool) string { return fmt.Sprintf("%q", g.c.dev(g.c.port(g.rng))) }},
-	"type": {"fib_addrtype", []string{"fib saddr type", "fib daddr type"}, func(g *filterGen, _, _ bool) string {
+	"type": {"fib_addrtype", []string{"fib saddr type"}, func(g *filterGen, _, _ bool) string {
 		return pick(g.rng, []string{"local", "unicast", "broadcast", "anycast"})
 	}},
 	"mark": {"mark", []string{"meta mark"}, func(g *filterGen, _, _ bool) string { return fmt.Sprint(g.rng.IntN(4)) }},
