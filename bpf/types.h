@@ -32,6 +32,7 @@
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_ASKS_SENDER (1U << 30)	/* the same: what rules say holds for a sender whose address is of type unicast (node/sender.h) */
+#define SHUNT_ASKS_RECEIVER (1U << 29)	/* the same for the receiver of an IPv6 packet, behind the route */
 #define SHUNT_TALLY_BITS 14
 #define SHUNT_TALLY_SLOTS (1 << SHUNT_TALLY_BITS)	/* per CPU, see struct shunt_tally */
 #define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
@@ -269,6 +270,7 @@ struct shunt_config {
 	__u8 vlan_out;			/* some egress needs tags: look them up in `tags` (XDP) */
 	__u8 special4;			/* notable routes exist: look destinations up in `special4` */
 	__u8 special6;
+	__u8 onlink6;			/* by how many bits the longest IPv6 prefix on a link is longer than 64 (node/sender.h) */
 	__u8 ports;			/* policy rules select by protocol or port */
 	__u8 marks;			/* routing asks for marks: packets that carry one go to Linux (TC) */
 	__u8 skb_born;			/* XDP on veth: frames may come from sockets of the peer */

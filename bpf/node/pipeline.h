@@ -42,6 +42,8 @@ always_inline int route(struct packet *p)
 		NODE(node_local(p));
 		NODE(node_special(p));
 		NODE(node_fib(p));
+		if (receiver_base(p))
+			return SHUNT_R_NETFILTER_RULE;
 		NODE(node_rpf(p));
 		p->slow = egress_slow(p);
 		if (p->is6)
@@ -82,7 +84,7 @@ always_inline int decide(struct packet *p, int verdict)
 	}
 	if (verdict == SHUNT_R_RULE_DROP && bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
 		return SHUNT_R_NETFILTER_BRIDGE;	/* which chains of the bridge met it before is not known */
-	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks))
+	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, p->is6 ? frozen.rules[3 + RULES_RAW].asks | frozen.rules[3 + RULES_PRE].asks : frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks))
 		return SHUNT_R_NETFILTER_RULE;	/* what is dropped before the route has not come to node_rpf() */
 	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
 		NODE(node_guard(p));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * rpf: the reverse path check of IPv4, __fib_validate_source() in net/ipv4/fib_frontend.c.
+ * rpf: the reverse path check of IPv4, __fib_validate_source() in net/ipv4/fib_frontend.c; and what rules take for granted of senders (sender).
  *
  * Linux looks the source up as if the answer came in by the egress interface, with addresses and ports swapped; where the ingress
  * interface belongs to a VRF, in that VRF's table, which is what a lookup as if by the ingress interface gives. Strict: the route
@@ -22,10 +22,10 @@ always_inline int node_rpf(struct packet *p)
 
 	/* The packet first: clang merges no test with a volatile load behind it, and a merged test could not be folded away. */
 	if (p->is6)
-		return NEXT;
+		return sender_proved(p, SENDER_ASKED6) ? NEXT : SHUNT_R_NETFILTER_RULE;
 	mode = p->in->rpf4;
 	if (mode == SHUNT_RPF_NONE)
-		return sender_proved(p, frozen.rule_asks) ? NEXT : SHUNT_R_NETFILTER_RULE;	/* other modes prove it as well */
+		return sender_proved(p, SENDER_ASKED4) ? NEXT : SHUNT_R_NETFILTER_RULE;	/* other modes prove it as well */
 	rev.family = AF_INET;
 	rev.tos = p->tos;
 	rev.ipv4_src = p->dst;

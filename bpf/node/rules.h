@@ -211,6 +211,7 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 #define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
 #define RULE_BACK (1 << SHUNT_V_BACK | 1 << SHUNT_V_BACK_BY)
 #define RULE_SKIP_NEIGH (1U << 2)	/* BPF_FIB_LOOKUP_SKIP_NEIGH, Linux 6.3 */
+#define SENDER_BASE (1U << 31)	/* beside the index of an interface, which is an int */
 #define RULE_IP4 (1 << SHUNT_V_SRC | 1 << SHUNT_V_DST | 1 << SHUNT_V_ID | 1 << SHUNT_V_FRAG)
 
 always_inline int rules_on(void)
@@ -290,14 +291,23 @@ always_inline int rules_begin(struct packet *p)
 	return rule_transport(p, w);
 }
 
-/* The interface of the route to an IPv6 packet's sender, 0 if there is none. A function of its own: on Linux 6.1 its caller's frame has no room for another lookup. */
-__attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex)
+/* May it be the first address of a prefix on a link? The longest such prefix has 64 bits, or so many more (cfg.onlink6). */
+always_inline int may_be_base(const __be32 *addr, __u32 more)
+{
+	return !(((__u64)bpf_ntohl(addr[2]) << 32 | bpf_ntohl(addr[3])) << (more & 63));
+}
+
+/*
+ * The interface of the route to an IPv6 packet's sender, 0 if there is none; with SENDER_BASE if that may be anycast (sender.h). A function of its own: on Linux 6.1
+ * its caller's frame has no room for another lookup.
+ */
+__attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex, __u32 more)
 {
 	struct bpf_fib_lookup back = {};
 	struct ip6 *ip = ctx_data(ctx) + (l3 & 0x1f);
 	long rc;
 
-	if (!(frozen.rule_asks & RULE_BACK) || (void *)(ip + 1) > ctx_end(ctx))
+	if (!(frozen.rule_asks & (RULE_BACK | SHUNT_ASKS_SENDER)) || (void *)(ip + 1) > ctx_end(ctx))
 		return 0;
 	back.family = AF_INET6;
 	back.flowinfo = ip->flow & bpf_htonl(0x0fffffff);
@@ -306,7 +316,10 @@ __attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex)
 	back.ifindex = ifindex;
 	rc = bpf_fib_lookup(ctx, &back, sizeof(back), frozen.skip_neigh ? RULE_SKIP_NEIGH : 0);
 	/* Without SKIP_NEIGH a missing neighbour is still a route found. */
-	return rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ? back.ifindex : 0;
+	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return 0;
+	/* A gateway has taken the sender's place, and may itself be the first of its prefix. */
+	return back.ifindex | (may_be_base(back.ipv6_dst, more) ? SENDER_BASE : 0);
 }
 
 /*
@@ -320,7 +333,7 @@ always_inline int rules_sender(struct packet *p)
 
 	if (!(frozen.rule_asks & RULE_BACK) || !p->is6 || !w)
 		return NEXT;
-	back = sender_by(p->ctx, p->l3, p->in->ifindex);
+	back = sender_by(p->ctx, p->l3, p->in->ifindex, cfg.onlink6) & ~SENDER_BASE;
 	if (!back || ((frozen.rule_asks & 1 << SHUNT_V_BACK) && back != p->in->ifindex))
 		return SHUNT_R_NETFILTER_RULE;
 	w->have |= RULE_BACK;

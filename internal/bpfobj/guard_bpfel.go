@@ -108,6 +108,7 @@ type GuardShuntConfig struct {
 	VlanOut         uint8
 	Special4        uint8
 	Special6        uint8
+	Onlink6         uint8
 	Ports           uint8
 	Marks           uint8
 	SkbBorn         uint8
@@ -138,7 +139,7 @@ type GuardShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
-	_               [2]byte
+	_               [1]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64

@@ -174,6 +174,7 @@ type XDPShuntConfig struct {
 	VlanOut         uint8
 	Special4        uint8
 	Special6        uint8
+	Onlink6         uint8
 	Ports           uint8
 	Marks           uint8
 	SkbBorn         uint8
@@ -204,7 +205,7 @@ type XDPShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
-	_               [2]byte
+	_               [1]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64

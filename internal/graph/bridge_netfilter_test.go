@@ -15,7 +15,7 @@ import (
 
 // Where br_netfilter shows bridged packets to rules and connection tracking, the data path asks those itself, at tc, unless they mean something else to bridged packets.
 func TestRulesOfBridgedPackets(t *testing.T) {
-	toAddress := []ruleset.Step{ruleset.Test{Field: ruleset.DstAddrType, Ranges: []ruleset.Range{ruleset.Nums(4, 4)}}, ruleset.Verdict{Code: ruleset.Drop}}
+	toAddress := []ruleset.Step{ruleset.Test{Field: ruleset.DstAddrType, Ranges: []ruleset.Range{ruleset.Nums(2, 2)}}, ruleset.Verdict{Code: ruleset.Drop}}
 	byDevice := []ruleset.Step{ruleset.Test{Field: ruleset.IIFIndex, Ranges: []ruleset.Range{ruleset.Nums(9, 9)}}, ruleset.Verdict{Code: ruleset.Drop}}
 	tos := []ruleset.Step{ruleset.SetField{Field: ruleset.DSField, Xor: 4}}
 	tracked := []change{lookups, tracks(defrag, trackIn, natIn, natOut, confirm), natChain}

@@ -212,7 +212,12 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if len(hooks) == 0 {
 		return nil, nil
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, zones: b.policy.Kernel.Zones, localFirst: policy.localFirst && !b.net.Routes.TOS4, routeBack: b.routeBack(family, policy) && b.policy.Memo.asksBack(b.net.Filter),
+	asked := b.policy.Memo.asked(b.net.Filter)
+	localFirst := policy.localFirst && !b.net.Routes.TOS4 || asked.types && b.types6(family, policy)
+	if family == model.IP6 && localFirst {
+		b.graph.OnLink6 = b.net.Routes.OnLink6
+	}
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, zones: b.policy.Kernel.Zones, localFirst: localFirst, routeBack: asked.back && b.routeBack(family, policy),
 		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " "), egress: strings.Join(slices.Sorted(maps.Keys(b.egress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil
@@ -248,33 +253,62 @@ func (b *builder) routeBack(family model.Family, policy ruleFacts) bool {
 	return family == model.IP6 && !policy.custom && !b.net.Routes.Shared6 && !other && !b.net.Sysctl.All6.IgnoreLinkdown
 }
 
-// asksBack says whether some rule asks for the route to the sender: whether it can be told matters to no others. What is asked in a way that is not seen here is Linux's.
-func asksBack(rs *ruleset.Ruleset) bool {
-	back := func(f ruleset.Field) bool { return f == ruleset.RouteBack || f == ruleset.RouteBackBy }
+// types6 says whether the lookup for programs finds the same route to an address as rules do that ask for its type (ip6_route_output()), as far as that is a unicast one.
+// Beside what goes for the route back, theirs prefers routers that are known to be reachable where the host forwards nothing by default.
+func (b *builder) types6(family model.Family, policy ruleFacts) bool {
+	return b.routeBack(family, policy) && b.net.Sysctl.All6.Forwarding && !b.net.Routes.Odd6
+}
+
+// asked is what some rule asks for: whether it can be told matters to no others. What is asked in a way that is not seen here is Linux's.
+type asked struct {
+	back  bool // the route to the sender
+	types bool // types of addresses
+}
+
+func askedBy(rs *ruleset.Ruleset) (out asked) {
+	note := func(fields ...ruleset.Field) {
+		for _, f := range fields {
+			out.back = out.back || f == ruleset.RouteBack || f == ruleset.RouteBackBy
+			out.types = out.types || f == ruleset.SrcAddrType || f == ruleset.DstAddrType
+		}
+	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
-				if slices.ContainsFunc(r.Steps, func(s ruleset.Step) bool { t, is := s.(ruleset.Test); return is && back(t.Field) }) {
-					return true
+				for _, s := range r.Steps {
+					switch s := s.(type) {
+					case ruleset.Test:
+						note(s.Field)
+					case ruleset.AnyTest:
+						for _, t := range s.Of {
+							note(t.Field)
+						}
+					case ruleset.Lookup:
+						note(s.Key...)
+					case ruleset.VerdictMap:
+						note(s.Key...)
+					case ruleset.SetByMap:
+						note(s.Key...)
+					}
 				}
 			}
 		}
 	}
-	return false
+	return out
 }
 
-// asksBack is that of the last rule set, if it is this one.
-func (m *Memo) asksBack(rs *ruleset.Ruleset) bool {
+// asked is what the last rule set asks for, if it is this one.
+func (m *Memo) asked(rs *ruleset.Ruleset) asked {
 	if rs == nil {
-		return false
+		return asked{}
 	}
 	if m == nil {
-		return asksBack(rs)
+		return askedBy(rs)
 	}
-	if m.backOf != rs {
-		m.backOf, m.back = rs, asksBack(rs)
+	if m.askedOf != rs {
+		m.askedOf, m.asks = rs, askedBy(rs)
 	}
-	return m.back
+	return m.asks
 }
 
 // marksSet says whether rules set marks, which frames at XDP do not carry.

@@ -38,8 +38,8 @@ type Memo struct {
 	before   map[filterKey]*Filter // the last that were compiled of other rule sets
 	places   []ruleset.CounterPlace
 
-	backOf *ruleset.Ruleset
-	back   bool // its rules ask for the route to the sender
+	askedOf *ruleset.Ruleset
+	asks    asked // by its rules
 }
 
 // filterKey says for which packets a filter is: where connections are tracked, only those of established ones come to rules.
@@ -48,7 +48,7 @@ type filterKey struct {
 	established bool
 	sets        bool   // the data path can ask ipsets
 	zones       bool   // and look connections up in the zone that rules say
-	localFirst  bool   // routing asks for the router's own addresses before all else, and for no TOS
+	localFirst  bool   // IPv4: routing asks for the router's own addresses before all else, and for no TOS. IPv6: types of addresses can be told
 	routeBack   bool   // the route to a sender can be told
 	bridged     bool   // frames between ports of bridges, which chains of family bridge meet
 	ingress     string // devices whose chains at ingress belong to it, by their names, which have no blanks

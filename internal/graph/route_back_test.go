@@ -30,3 +30,27 @@ func TestRouteBack(t *testing.T) {
 		}
 	}
 }
+
+// TestTypes6: types of IPv6 addresses can be told where the route back can, and the tables and the host are as the kernel's own lookup has them.
+func TestTypes6(t *testing.T) {
+	router := model.Sysctl{All6: model.Conf6{Forwarding: true}}
+	for _, c := range []struct {
+		what   string
+		family model.Family
+		policy ruleFacts
+		net    model.Network
+		want   bool
+	}{
+		{"plain", model.IP6, ruleFacts{}, model.Network{Sysctl: router}, true},
+		{"IPv4", model.IP4, ruleFacts{}, model.Network{Sysctl: router}, false},
+		{"rules of one's own", model.IP6, ruleFacts{custom: true}, model.Network{Sysctl: router}, false},
+		{"a prefix with two routes", model.IP6, ruleFacts{}, model.Network{Sysctl: router, Routes: model.RouteFacts{Shared6: true}}, false},
+		{"a route for some sources", model.IP6, ruleFacts{}, model.Network{Sysctl: router, Routes: model.RouteFacts{Odd6: true}}, false},
+		{"devices alone forward", model.IP6, ruleFacts{}, model.Network{}, false},
+		{"a VRF", model.IP6, ruleFacts{}, model.Network{Sysctl: router, Links: []*model.Link{{Kind: kindVRF}}}, false},
+	} {
+		if got := (&builder{net: &c.net}).types6(c.family, c.policy); got != c.want {
+			t.Errorf("%s: %t, want %t", c.what, got, c.want)
+		}
+	}
+}

@@ -29,7 +29,7 @@ type ruleFacts struct {
 	custom bool            // there are rules beside the kernel's own, or some of those are gone
 	iif    map[string]bool // interfaces that rules name as ingress
 	// localFirst: the router's own addresses are asked for before all else. Never said of IPv6, where what rules ask for is the result of a whole lookup with
-	// less of the packet than forwarding gives it (net/ipv6/netfilter/nft_fib_ipv6.c, xt_addrtype.c: match_lookup_rt6).
+	// less of the packet than forwarding gives it (net/ipv6/netfilter/nft_fib_ipv6.c, xt_addrtype.c: match_lookup_rt6): types6.
 	localFirst bool
 }
 

@@ -86,6 +86,7 @@ type Graph struct {
 	Special  []Special `json:"special,omitempty"`
 	Notable4 bool      `json:"notable4"` // Special has IPv4 rows
 	Notable6 bool      `json:"notable6"`
+	OnLink6  uint8     `json:"onlink6,omitempty"` // the longest IPv6 prefix on a link, where that is more than 64 bits and rules ask for types of addresses
 	// Filter4 and Filter6 are what the rules do to forwarded packets; nil where they do nothing, or where the family is not fast.
 	Filter4 *Filter `json:"filter4,omitempty"`
 	Filter6 *Filter `json:"filter6,omitempty"`

@@ -54,6 +54,9 @@ type rawRoute struct {
 	cached      bool   // an exception, not configuration
 	redirected  bool   // one of IPv4 that leads elsewhere: learned from an ICMP redirect
 	expires     bool   // with the time
+	typ         uint8  // RTN_*
+	from        bool   // asks for the source
+	gateway     bool
 }
 
 // notable says whether a route needs care by itself; its next-hop object may add to that.
@@ -72,6 +75,7 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 		rt.Family = model.IP6
 	}
 	rt.Table = uint32(b[4])
+	rt.typ, rt.from = b[7], b[2] != 0
 	rt.customLocal = b[7] == unix.RTN_LOCAL && b[5] != unix.RTPROT_KERNEL
 	rt.cached = get32(b, 8)&unix.RTM_F_CLONED != 0
 	rt.redirected = rt.cached && rt.Family == model.IP4 && get32(b, 8)&rtcfRedirected != 0
@@ -86,6 +90,8 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 			rt.Table = ad.Uint32()
 		case unix.RTA_PRIORITY:
 			rt.key.metric = ad.Uint32()
+		case unix.RTA_GATEWAY:
+			rt.gateway = true
 		case rtaNexthopID:
 			rt.nexthop = ad.Uint32()
 		case unix.RTA_CACHEINFO: // struct rta_cacheinfo
@@ -172,6 +178,8 @@ type routeState struct {
 	tos     bool                // an IPv4 route asks for the TOS; stays so until the next full read
 	prefix6 map[prefixKey]uint8 // IPv6 routes of the main table by their prefix, without those of every interface's own
 	shared6 int                 // prefixes that have several, or several next hops, or one that expires
+	odd6    bool                // these two, too, stay so until the next full read
+	onLink6 uint8
 	hops    map[uint32]nexthop
 	valid   bool          // deltas may be applied
 	doubt   bool          // a delta could not be decided; the next read starts anew
@@ -196,6 +204,7 @@ func (s *routeState) apply(rt *rawRoute) {
 		rt.Unknown = append(rt.Unknown, model.Unknown{Where: "route " + rt.Prefix.String(), What: fmt.Sprintf("nexthop %d", rt.nexthop)})
 	}
 	s.share(rt, 1)
+	s.types(rt)
 	if !rt.notable() {
 		return
 	}
@@ -232,6 +241,20 @@ func (s *routeState) share(rt *rawRoute, n int) {
 		delete(s.prefix6, key)
 	} else {
 		s.prefix6[key] = now
+	}
+}
+
+// types notes what makes the type of an address another than the lookup for programs tells: rules are told that of a lookup without a source (xt_addrtype), and without a
+// device that would be preferred among routes of one prefix. The first address of a prefix on a link is anycast, whoever has it; a next-hop object may lead there tomorrow.
+func (s *routeState) types(rt *rawRoute) {
+	if rt.Family != model.IP6 || rt.Prefix.Bits() > 0 && (rt.Prefix.Addr().IsLinkLocalUnicast() || rt.Prefix.Addr().IsMulticast()) {
+		return
+	}
+	if rt.from || rt.Table == unix.RT_TABLE_LOCAL && rt.typ != unix.RTN_LOCAL && rt.typ != unix.RTN_ANYCAST {
+		s.odd6, s.changed = true, s.changed || !s.odd6
+	}
+	if n := uint8(rt.Prefix.Bits()); rt.Table == unix.RT_TABLE_MAIN && rt.typ == unix.RTN_UNICAST && (!rt.gateway || rt.nexthop != 0) && n > 64 && n < 127 && n > s.onLink6 {
+		s.onLink6, s.changed = n, true
 	}
 }
 
@@ -315,7 +338,7 @@ func (r *Reader) readRoutes(n *model.Network) {
 	n.Routes = model.RouteFacts{
 		Count4: s.count[model.IP4], Count6: s.count[model.IP6],
 		Notable: collapse(s.notable),
-		Custom4: s.custom, TOS4: s.tos, Shared6: s.shared6 > 0,
+		Custom4: s.custom, TOS4: s.tos, Shared6: s.shared6 > 0, Odd6: s.odd6, OnLink6: s.onLink6,
 	}
 }
 
@@ -331,6 +354,7 @@ func (r *Reader) readAllRoutes() {
 	}
 	s.notable, s.copies = map[routeKey]model.Route{}, map[routeKey]int{}
 	s.custom, s.tos, s.doubt = false, false, false
+	s.odd6, s.onLink6 = false, 0
 	s.count = map[model.Family]int{}
 	s.shared6 = 0
 	if s.prefix6 == nil {

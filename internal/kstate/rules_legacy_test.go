@@ -191,7 +191,7 @@ func TestLegacySteps(t *testing.T) {
 			"-i eth+ ! -o lo -j ACCEPT":                                  "iifname 65746800000000000000000000000000-657468ffffffffffffffffffffffffff, not oifname 6c6f0000000000000000000000000000-6c6f0000000000000000000000000000, count, accept",
 			"-m mac --mac-source 00:11:22:33:44:55 -j DROP":              "ether saddr 1122334455-1122334455, count, drop",
 			"-m pkttype --pkt-type multicast -j DROP":                    "pkttype 2-2, count, drop",
-			"-m addrtype --dst-type LOCAL -j DROP":                       "not fib daddr type&4 0-0, count, drop",
+			"-m addrtype --dst-type LOCAL -j DROP":                       "fib daddr type 2-2, count, drop",
 			"-m physdev --physdev-is-in ! --physdev-in a+ -j DROP":       "not physin 0-0, not physin 61000000000000000000000000000000-61ffffffffffffffffffffffffffffff, count, drop",
 			"-m physdev --physdev-is-bridged --physdev-out a -j DROP":    "physout 61000000000000000000000000000000-61000000000000000000000000000000, not physout 0-0, count, drop",
 			"-m physdev ! --physdev-is-bridged -j DROP":                  "none or not physout 0-0, count, drop",
@@ -206,8 +206,14 @@ func TestLegacySteps(t *testing.T) {
 			cases["-p ipv6-icmp -m icmp6 --icmpv6-type 128/0 -j DROP"] = "l4proto 3a-3a, icmp type-code 8000-8000, count, drop"
 			cases["-s fd00::/8 -j DROP"] = "ip6 saddr fd000000000000000000000000000000-fdffffffffffffffffffffffffffffff, count, drop"
 			cases["-m hl --hl-gt 5 -j DROP"] = "ttl 6-ff, count, drop"
-			cases["-m addrtype --dst-type MULTICAST -j DROP"] = "unknown xt match addrtype, count, drop"
+			cases["-m addrtype --dst-type MULTICAST -j DROP"] = "ip6 daddr ff000000000000000000000000000000-ffffffffffffffffffffffffffffffff, count, drop"
+			cases["-m addrtype --src-type UNICAST -j DROP"] = "not ip6 saddr 0-0 ffff00000000-ffffffffffff ff000000000000000000000000000000-ffffffffffffffffffffffffffffffff, count, drop"
+			cases["-m addrtype ! --src-type UNSPEC -j DROP"] = "not ip6 saddr 0-0, count, drop"
+			cases["-m addrtype --src-type LOCAL,ANYCAST,MULTICAST ! --dst-type LOCAL -j DROP"] = "ip6 saddr ff000000000000000000000000000000-ffffffffffffffffffffffffffffffff, fib saddr type 2-2 4-4, not fib daddr type 2-2, count, drop"
+			cases["-m addrtype ! --src-type MULTICAST,UNREACHABLE -j DROP"] = "or not ip6 saddr ff000000000000000000000000000000-ffffffffffffffffffffffffffffffff or not fib saddr type 6-6 7-7 8-8 9-9, count, drop"
+			cases["-m addrtype --src-type LOCAL --limit-iface-in -j DROP"] = "unknown xt match addrtype, count, drop"
 		} else {
+			cases["-m addrtype --src-type UNICAST,LOCAL ! --dst-type BROADCAST -j DROP"] = "fib saddr type 1-1 2-2, not fib daddr type 3-3, count, drop"
 			cases["-p icmp -m icmp --icmp-type 3/4 -j DROP"] = "l4proto 1-1, icmp type-code 304-304, count, drop"
 			cases["-p icmp -m icmp --icmp-type any -j DROP"] = "l4proto 1-1, not icmp type-code, count, drop"
 			cases["! -s 10.0.0.0/8 -j DROP"] = "not ip saddr a000000-affffff, count, drop"

@@ -49,6 +49,8 @@ type RouteFacts struct {
 	Custom4        bool    // a local IPv4 route was ever made by hand (net->ipv4.fib_has_custom_local_routes, which is never cleared)
 	TOS4           bool    // some IPv4 route is for packets with a TOS
 	Shared6        bool    `json:",omitempty"` // some IPv6 prefix of the main table has several routes or next hops
+	Odd6           bool    `json:",omitempty"` // some IPv6 route asks for the packet's source, or one of the table of local addresses is for others
+	OnLink6        uint8   `json:",omitempty"` // length of the longest IPv6 prefix of the main table that is on a link, 126 at most; 0 where that is 64 or less
 	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
 }
 

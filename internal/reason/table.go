@@ -180,7 +180,7 @@ var table = [Count]Info{
 	TrimFailed:         {"trim-failed", Packet, "The padding behind the IP packet could not be cut off."},
 	RewriteFailed:      {"rewrite-failed", Packet, "Room for a VLAN tag could not be made, or it could not be put on or taken off; or there is no room for the headers of a packet to be translated."},
 	RuleDrop:           {"rule-drop", Dropped, "Dropped by the fast path, as a rule or a chain's policy says."},
-	NetfilterRule:      {"netfilter-rule", Packet, "The packet meets a rule that only Linux can evaluate (`shunt show rules` names them), or rules ask for the type of its sender's address, to which there is no route."},
+	NetfilterRule:      {"netfilter-rule", Packet, "The packet meets a rule that only Linux can evaluate (`shunt show rules` names them), or rules ask for the type of its sender's address, to which there is no route, or of an IPv6 address that may be the first of a prefix on a link."},
 	NetfilterLong:      {"netfilter-long", Packet, "More rules apply to the packet, or move counters for it, than the fast path follows."},
 	BridgeGroup:        {"bridge-group", Packet, "A frame to a group or to all (broadcast, multicast, spanning tree, LLDP), which the bridge floods or takes."},
 

@@ -17,7 +17,7 @@ func TestTraceFrame(t *testing.T) {
 		{Family: IP4, Name: "i", Chains: []Chain{
 			at(Prerouting, -300, chain("pre", steps{named(PhysIn, "p0"), not(named(PhysOut, "p1"))}, steps{named(IIFName, "br0"), not(named(OIFName, "br0"))})),
 			forward(steps{named(IIFName, "br0"), named(OIFName, "br0"), named(PhysIn, "p0"), named(PhysOut, "p1"), is(TTL, 64)}),
-			at(Postrouting, 0, chain("post", steps{named(IIFName, ""), named(OIFName, "br0")}, steps{is(DPort, 443), is(DstAddrType, 1<<2), drop})),
+			at(Postrouting, 0, chain("post", steps{named(IIFName, ""), named(OIFName, "br0")}, steps{is(DPort, 443), is(DstAddrType, 2), drop})),
 		}},
 	}}
 	frame := func(shown bool, dport uint16) Frame {

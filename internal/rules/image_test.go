@@ -240,32 +240,57 @@ func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool
 	return programs, images
 }
 
-var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone}
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender | image.AsksReceiver, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone}
 
-// TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing.
+// TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing; and what of receivers,
+// of whom the route alone proves nothing in IPv6.
 func TestSendersAreProved(t *testing.T) {
-	local := ruleset.Test{Field: ruleset.SrcAddrType, Ranges: []ruleset.Range{ruleset.Nums(4, 4)}}
+	local := ruleset.Test{Field: ruleset.SrcAddrType, Ranges: []ruleset.Range{ruleset.Nums(2, 2)}}
+	receiver := ruleset.Test{Field: ruleset.DstAddrType, Ranges: local.Ranges}
+	sets := []ruleset.Set{{Name: "a", Widths: []int{32}, Elements: []ruleset.Element{{Key: local.Ranges, Counter: ruleset.NoCounter}}},
+		{Name: "b", Widths: []int{32}, Verdicts: true, Elements: []ruleset.Element{{Key: local.Ranges, Verdict: &ruleset.Verdict{Code: ruleset.Drop}, Counter: ruleset.NoCounter}}},
+		{Name: "c", Widths: []int{32, 8}, Elements: []ruleset.Element{{Key: []ruleset.Range{local.Ranges[0], ruleset.Nums(6, 6)}, Counter: ruleset.NoCounter}}}}
+	const prerouting, forward = ruleset.Prerouting, ruleset.Forward
 	for _, c := range []struct {
 		name         string
 		step         ruleset.Step
+		hook         ruleset.Hook
 		localFirst   bool
-		slow, proves bool
+		slow, proves bool // in both families
+		receivers    bool // in IPv6
 	}{
-		{"a local sender", local, true, false, true},
-		{"any other sender", ruleset.Test{Field: local.Field, Ranges: local.Ranges, Not: true}, true, false, true},
-		{"one of several types", ruleset.AnyTest{Of: []ruleset.Test{local, {Field: local.Field, Ranges: []ruleset.Range{ruleset.Nums(8, 8)}}}}, true, false, true},
-		{"other tables come first", local, false, true, false},
-		{"the receiver", ruleset.Test{Field: ruleset.DstAddrType, Ranges: local.Ranges}, true, true, false},
+		{"a local sender", local, prerouting, true, false, true, false},
+		{"any other sender", ruleset.Test{Field: local.Field, Ranges: local.Ranges, Not: true}, prerouting, true, false, true, false},
+		{"one of several types", ruleset.AnyTest{Of: []ruleset.Test{local, {Field: local.Field, Ranges: []ruleset.Range{ruleset.Nums(3, 3)}}}}, prerouting, true, false, true, false},
+		{"in a set", ruleset.Lookup{Set: 0, Key: []ruleset.Field{ruleset.SrcAddrType}}, prerouting, true, false, true, false},
+		{"in a map of verdicts", ruleset.VerdictMap{Set: 1, Key: []ruleset.Field{ruleset.SrcAddrType}}, prerouting, true, false, true, false},
+		{"beside a protocol", ruleset.Lookup{Set: 2, Key: []ruleset.Field{ruleset.SrcAddrType, ruleset.L4Proto}}, prerouting, true, false, true, false},
+		{"other tables come first", local, prerouting, false, true, false, false},
+		{"the receiver", receiver, prerouting, true, true, false, false},
+		{"the receiver behind the route", receiver, forward, true, false, false, true},
+		{"the receiver in a map of verdicts", ruleset.VerdictMap{Set: 1, Key: []ruleset.Field{ruleset.DstAddrType}}, forward, true, false, false, true},
+		{"the receiver behind the route, other tables come first", receiver, forward, false, true, false, false},
 	} {
-		chain := ruleset.Chain{Name: "c", Base: &ruleset.Base{Hook: ruleset.Prerouting, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter},
-			Rules: []ruleset.Rule{{Number: 1, Steps: []ruleset.Step{c.step, ruleset.Verdict{Code: ruleset.Drop}}}}}
-		rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: ruleset.IP4, Name: "t", Chains: []ruleset.Chain{chain}}}}
-		im, err := image.Compile(rules.Flatten(rs, rules.Class{Family: ruleset.IP4, LocalFirst: c.localFirst}), nil, image.Options{Stage: image.Pre})
-		if err != nil || im == nil {
-			t.Fatal(im, err)
-		}
-		if slow, proves := im.Slow > 0, im.Shape.Asks&image.AsksSender != 0; slow != c.slow || proves != c.proves {
-			t.Errorf("%s: slow %v, to be proved %v: %v", c.name, slow, proves, im.Left)
+		for _, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
+			steps := []ruleset.Step{c.step, ruleset.Verdict{Code: ruleset.Drop}}
+			if _, ends := c.step.(ruleset.VerdictMap); ends {
+				steps = steps[:1]
+			}
+			chain := ruleset.Chain{Name: "c", Base: &ruleset.Base{Hook: c.hook, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter}, Rules: []ruleset.Rule{{Number: 1, Steps: steps},
+				{Number: 2, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.L4Proto, Ranges: []ruleset.Range{ruleset.Nums(6, 6)}}, ruleset.Verdict{Code: ruleset.Drop}}}}}
+			rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: family, Name: "t", Chains: []ruleset.Chain{chain}}}, Sets: sets}
+			stage := image.Pre
+			if c.hook == forward {
+				stage = image.Post
+			}
+			im, err := image.Compile(rules.Flatten(rs, rules.Class{Family: family, LocalFirst: c.localFirst}), nil, image.Options{Stage: stage})
+			if err != nil || im == nil {
+				t.Fatal(im, err)
+			}
+			slow, proves, receivers := im.Slow > 0, im.Shape.Asks&image.AsksSender != 0, im.Shape.Asks&image.AsksReceiver != 0
+			if slow != c.slow || proves != c.proves || receivers != (c.receivers && family == ruleset.IP6) {
+				t.Errorf("%s, %s: slow %v, to be proved %v, receivers %v: %v", c.name, family, slow, proves, receivers, im.Left)
+			}
 		}
 	}
 }

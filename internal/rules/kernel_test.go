@@ -268,7 +268,7 @@ var kernelCases = []struct {
 	{name: "notrack at ingress", want: "slow: notrack at ingress",
 		tables: []Table{{Family: Inet, Name: "t", Chains: []Chain{on(at(Ingress, 0, chain("in", steps{NoTrack{}})), "eth0")}}}},
 	{name: "address types at ingress", want: "slow: fib daddr type at ingress",
-		tables: []Table{{Family: Netdev, Name: "t", Chains: []Chain{on(at(Ingress, 0, chain("in", steps{is(DstAddrType, 2), drop})), "eth0")}}}},
+		tables: []Table{{Family: Netdev, Name: "t", Chains: []Chain{on(at(Ingress, 0, chain("in", steps{is(DstAddrType, 1), drop})), "eth0")}}}},
 	{name: "the family of an inet chain at ingress is the packet's", want: "drop by inet t in rule 2",
 		tables: []Table{{Family: Inet, Name: "t", Chains: []Chain{on(at(Ingress, 0, chain("in", steps{is(NFProto, 10), drop}, steps{is(NFProto, 2), drop})), "eth0")}}}},
 	{name: "that of a netdev chain is its own", want: "slow: nfproto at ingress",

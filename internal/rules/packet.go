@@ -31,7 +31,7 @@ type Packet struct {
 	ICMPType     uint16 // type << 8 | code of ICMP and ICMPv6
 
 	Mark, Priority           uint32
-	SrcAddrType, DstAddrType uint16  // 1 << RTN_*; 0 counts as unicast
+	SrcAddrType, DstAddrType uint16  // RTN_*; 0 counts as unicast
 	Back                     WayBack // the route to the sender
 
 	CT *Connection // what connection tracking finds, unless the packet is kept out of it; nil when it finds nothing
@@ -109,7 +109,7 @@ const (
 	absent   presence = iota // the test fails
 	there                    // the value counts
 	unseen                   // the kernel would read bytes that a Packet does not have: slow
-	rtnUcast = 1 << 1        // 1 << RTN_UNICAST
+	rtnUcast = 1             // RTN_UNICAST
 )
 
 // place is where in the packet's way a rule asks.

@@ -333,6 +333,7 @@ type shared struct {
 	flows          bool
 	cache4, cache6 uint8
 	special        [2]uint8
+	onLink6        uint8
 	vlanOut, frags uint8
 	priority       bool
 	onto           others // bridges whose ports are entered at once, and VLAN devices on such
@@ -343,6 +344,9 @@ type shared struct {
 func (t *Tables) shared(net *model.Network, g *graph.Graph) shared {
 	s := shared{flows: g.Flows, cache4: flag(cacheable(net, model.IP4)), cache6: flag(cacheable(net, model.IP6)),
 		special: [2]uint8{flag(len(t.Special4) > 0), flag(len(t.Special6) > 0)}, priority: net.Sysctl.UpdatePriority}
+	if g.OnLink6 > 64 {
+		s.onLink6 = g.OnLink6 - 64
+	}
 	for _, tag := range t.Tags {
 		s.vlanOut |= flag(tag.N > 0)
 		s.frags |= uint8(tag.NoFrags)
@@ -419,7 +423,7 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 				}
 			}
 		}
-		c.Special4, c.Special6 = s.special[0], s.special[1]
+		c.Special4, c.Special6, c.Onlink6 = s.special[0], s.special[1], s.onLink6
 		if hook == graph.XDP {
 			c.NeighUse = 1
 			c.SkbBorn = flag(link.Kind == "veth")

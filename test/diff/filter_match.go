@@ -316,6 +316,8 @@ func matchAddressType(g *filterGen, at place) string {
 	switch {
 	case at.nft && at.hook != "prerouting" && at.hook != "forward":
 		return ""
+	case at.nft && chance(g.rng, 20):
+		return fmt.Sprintf("fib %s type . meta l4proto %s{ %s . %s, anycast . udp }", pick(g.rng, []string{"saddr", "daddr"}), g.not(at), kind, pick(g.rng, []string{"udp", "tcp"}))
 	case at.nft:
 		return fmt.Sprintf("fib %s type %s%s", pick(g.rng, []string{"saddr", "daddr"}), g.not(at), kind)
 	case at.v6 && kind == "broadcast":

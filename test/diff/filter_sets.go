@@ -22,11 +22,14 @@ var nftKeys = map[string]keyPart{
 	"port":     {"inet_service", []string{"udp sport", "udp dport", "tcp dport", "th dport"}, func(g *filterGen, _, ranges bool) string { return g.elementPort(ranges) }},
 	"protocol": {"inet_proto", []string{"meta l4proto"}, func(g *filterGen, _, _ bool) string { return pick(g.rng, []string{"udp", "tcp", "icmp", "ipv6-icmp"}) }},
 	"device":   {"ifname", []string{"iifname"}, func(g *filterGen, _, _ bool) string { return fmt.Sprintf("%q", g.c.dev(g.c.port(g.rng))) }},
-	"mark":     {"mark", []string{"meta mark"}, func(g *filterGen, _, _ bool) string { return fmt.Sprint(g.rng.IntN(4)) }},
+	"type": {"fib_addrtype", []string{"fib saddr type"}, func(g *filterGen, _, _ bool) string {
+		return pick(g.rng, []string{"local", "unicast", "broadcast", "anycast"})
+	}},
+	"mark": {"mark", []string{"meta mark"}, func(g *filterGen, _, _ bool) string { return fmt.Sprint(g.rng.IntN(4)) }},
 }
 
 // nftShapes are the keys.
-var nftShapes = [][]string{{"address"}, {"address"}, {"port"}, {"protocol"}, {"device"}, {"mark"}, {"address", "port"}, {"address", "address"}, {"address", "protocol", "port"}, {"device", "address"}}
+var nftShapes = [][]string{{"address"}, {"address"}, {"port"}, {"protocol"}, {"device"}, {"mark"}, {"address", "port"}, {"address", "address"}, {"address", "protocol", "port"}, {"device", "address"}, {"type"}, {"type", "protocol"}}
 
 // nftSet is a set or verdict map of a table.
 type nftSet struct {
@@ -60,7 +63,7 @@ func (g *filterGen) nftSet(t *nftTable, i int) nftSet {
 		name: fmt.Sprintf("s%d", i), parts: pick(g.rng, nftShapes), v6: t.family == "ip6" || t.family != "ip" && chance(g.rng, 40),
 		ranges: chance(g.rng, 50), verdicts: chance(g.rng, 30), counters: chance(g.rng, 30),
 	}
-	if slices.Contains(s.parts, "device") || slices.Contains(s.parts, "protocol") && len(s.parts) == 1 || s.parts[0] == "mark" {
+	if slices.Contains(s.parts, "device") || slices.Contains(s.parts, "protocol") && len(s.parts) == 1 || s.parts[0] == "mark" || s.parts[0] == "type" {
 		s.ranges = false
 	}
 	for range g.rng.IntN(8) {
@@ -136,7 +139,7 @@ func (s *nftSet) asked(g *filterGen) string {
 // matchSet is a lookup in one of the table's sets, or in one without a name. A verdict map ends a rule; it may lead to user chains, so that those ask none.
 func (g *filterGen) matchSet(at place, t *nftTable) (words []string, end bool) {
 	s := pick(g.rng, t.sets)
-	if slices.Contains(s.parts, "address") && s.v6 != at.v6 || s.verdicts && at.user {
+	if slices.Contains(s.parts, "address") && s.v6 != at.v6 || s.verdicts && at.user || s.parts[0] == "type" && at.hook != "prerouting" && at.hook != "forward" {
 		return nil, false
 	}
 	key := s.asked(g)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -39,7 +40,11 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, untold := rules.NewInterpreter(rs), r.linux.untoldTypes(rs)
+	untold, err := r.linux.untoldTypes(rs)
+	if err != nil {
+		return nil, err
+	}
+	in := rules.NewInterpreter(rs)
 	ports := asksAny(rs, ruleset.PhysIn, ruleset.PhysOut)
 	return func(p Packet, out int) bool {
 		if !whole(p) || untold(p) || r.c.Slow.bridges(p.Port) && hooked(rs, p.Port) || r.c.Slow.bridges(out) && hooked(rs, out) {
@@ -152,8 +157,9 @@ func (r *run) idleStages() (idleStages, error) {
 }
 
 // untoldTypes says of which packets rules ask what only Linux can say: the type of the receiver's address before the route, that of a sender
-// to whom there is no route, both in IPv6. (Routing rules that come before the local ones make it so in all of IPv4 too: cases by hand alone.)
-func (t *twin) untoldTypes(rs *ruleset.Ruleset) func(Packet) bool {
+// to whom there is no route. In IPv6 also that of the first address of a prefix, and of any where the route to it is not the only one that could be meant. (Routing rules that
+// come before the local ones make it so in all of IPv4 too: cases by hand alone.)
+func (t *twin) untoldTypes(rs *ruleset.Ruleset) (func(Packet) bool, error) {
 	asks := func(but ruleset.Family, fields ...ruleset.Field) bool {
 		some := *rs
 		some.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t ruleset.Table) bool { return t.Family == but })
@@ -162,19 +168,67 @@ func (t *twin) untoldTypes(rs *ruleset.Ruleset) func(Packet) bool {
 	early := slices.ContainsFunc(rs.Tables, func(t ruleset.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c ruleset.Chain) bool { return c.Base != nil && c.Base.Hook == ruleset.Prerouting })
 	})
-	six, receiver, sender := asks(ruleset.IP4, ruleset.SrcAddrType, ruleset.DstAddrType), early && asks(ruleset.IP6, ruleset.DstAddrType), asks(ruleset.IP6, ruleset.SrcAddrType)
+	other := map[int]ruleset.Family{4: ruleset.IP6, 6: ruleset.IP4}
+	receiver, sender := map[int]bool{}, map[int]bool{}
+	for version, but := range other {
+		receiver[version], sender[version] = asks(but, ruleset.DstAddrType), asks(but, ruleset.SrcAddrType)
+	}
+	only, longest := true, 64
+	if receiver[6] || sender[6] {
+		var err error
+		if only, longest, err = t.routes6(); err != nil {
+			return nil, err
+		}
+	}
+	untold := func(addr netip.Addr) bool {
+		routes, err := t.dut.Netlink().RouteGet(addr.AsSlice())
+		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
+			return true
+		}
+		return addr.Is6() && routes[0].Gw == nil && netip.PrefixFrom(addr, longest).Masked().Addr() == addr
+	}
 	return func(p Packet) bool {
 		switch h, _ := readIP(p.Frame); {
-		case h.version == 6:
-			return six
-		case receiver:
+		case h.version == 6 && (receiver[6] || sender[6]) && !only || receiver[h.version] && early:
 			return true
-		case sender:
-			routes, err := t.dut.Netlink().RouteGet(h.src.AsSlice())
-			return err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST
+		case sender[h.version] && untold(h.src):
+			return true
+		case h.version == 6 && receiver[6]:
+			return untold(h.dst)
 		}
 		return false
+	}, nil
+}
+
+// routes6 says whether each IPv6 prefix has one route, for whatever packet it is, and how long the longest prefix on a link is, between 64 and 126 bits.
+func (t *twin) routes6() (only bool, longest int, err error) {
+	var text [3]string
+	for i, do := range []string{"ip -6 rule", "ip -6 route show table local", "ip -6 route show table main"} {
+		if text[i], err = t.dut.Output("%s", do); err != nil {
+			return false, 0, err
+		}
 	}
+	only, longest = strings.Count(strings.TrimSpace(text[0]), "\n") == 1, 64 // a VRF brings a rule as well
+	for _, line := range strings.Split(text[1], "\n") {
+		f := strings.Fields(line)
+		only = only && (len(f) == 0 || slices.Contains([]string{"local", "anycast", "multicast"}, f[0]))
+	}
+	seen := map[string]bool{}
+	for _, line := range strings.Split(text[2], "\n") {
+		f := strings.Fields(line)
+		if len(f) > 0 && slices.Contains([]string{"unicast", "blackhole", "unreachable", "prohibit", "local", "throw"}, f[0]) {
+			f = f[1:]
+		}
+		if len(f) == 0 || strings.HasPrefix(f[0], "fe80:") || strings.HasPrefix(f[0], "ff00:") || strings.HasPrefix(f[0], "multicast") {
+			continue
+		}
+		only = only && !seen[f[0]] && !slices.ContainsFunc(f, func(w string) bool { return w == "from" || w == "expires" || w == "nexthop" })
+		seen[f[0]] = true
+		if p, err := netip.ParsePrefix(f[0]); err == nil && !slices.Contains(f, "via") && p.Bits() < 127 {
+			longest = max(longest, p.Bits())
+		}
+	}
+	return only, longest, nil
 }
 
 // hooked says whether a device has chains of its own: those of a bridge's port are not asked, since its packets are the bridge's.

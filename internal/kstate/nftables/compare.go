@@ -43,13 +43,6 @@ func (m *machine) equal(v *value, data []byte, not bool) (tests []rs.Test, err e
 	for _, s := range segments {
 		t := rs.Test{Field: s.field, Mask: fieldMask(s, mask), Not: not}
 		switch {
-		case s.rtn:
-			if !v.plain() {
-				return nil, errors.New("a part of an address type is compared")
-			}
-			if n := target.Lo; n < uint64(s.width) {
-				t.Ranges = []rs.Range{rs.One(rs.Num(1 << n))}
-			}
 		case never:
 		default:
 			if len(segments) == 1 && s.lo >= 0 && !isZero(target.And(shift(rs.Max(s.width), -s.lo).Not())) {
@@ -102,15 +95,6 @@ func (m *machine) between(v *value, ranges []rs.Range, not bool) (rs.Test, error
 	t := rs.Test{Field: s.field, Mask: fieldMask(s, v.mask), Not: not}
 	full := rs.Max(s.width)
 	for _, r := range ranges {
-		if s.rtn {
-			if r.Lo != r.Hi || !v.plain() {
-				return t, errors.New("address types are compared as numbers")
-			}
-			if r.Lo.Hi == 0 && r.Lo.Lo < uint64(s.width) {
-				t.Ranges = append(t.Ranges, rs.One(rs.Num(1<<r.Lo.Lo)))
-			}
-			continue
-		}
 		if s.lo > 0 {
 			low := rs.Max(s.lo)
 			up := shift(r.Lo, s.lo)

@@ -35,7 +35,6 @@ type segment struct {
 	field rs.Field
 	lo    int
 	width int
-	rtn   bool // the value is a number that the field has as a bit (address types)
 }
 
 // header is a field in a header: its first bit and its width.

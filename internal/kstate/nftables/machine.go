@@ -369,7 +369,7 @@ func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
 		if e.Flags == 2 {
 			f = rs.DstAddrType
 		}
-		return []segment{{field: f, width: f.Width(), rtn: true}}, nil
+		return []segment{{field: f, width: f.Width()}}, nil
 	}
 	return nil, fmt.Errorf("it is no part of a packet")
 }

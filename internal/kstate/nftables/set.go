@@ -365,7 +365,7 @@ func (m *machine) key(values []*value, s *set) (out []rs.Field, err error) {
 			return nil, err
 		case v.size != p.size || v.host != p.host && littleEndian && v.size > 1:
 			return nil, fmt.Errorf("the key has another form than the set's")
-		case len(segments) != 1 || segments[0].lo != 0 || !v.plain() || segments[0].rtn:
+		case len(segments) != 1 || segments[0].lo != 0 || !v.plain():
 			return nil, fmt.Errorf("a part of a field is looked up")
 		}
 		out = append(out, segments[0].field)

@@ -283,6 +283,8 @@ func (m *machine) one(f rs.Field, v rs.Value) string {
 		return named(map[uint64]string{1: "ether", 772: "loopback"}, v.Lo)
 	case rs.CTDirection:
 		return pick([]string{"original", "reply"}, uint32(v.Lo))
+	case rs.SrcAddrType, rs.DstAddrType:
+		return pick(addrTypes, uint32(v.Lo))
 	case rs.PacketType:
 		return pick(packetTypes, uint32(v.Lo))
 	case rs.IPsecIn, rs.RouteBack, rs.RouteBackBy:
@@ -308,8 +310,6 @@ func bitNames(f rs.Field) []string {
 		return statusNames
 	case rs.TCPFlags:
 		return flagNames
-	case rs.SrcAddrType, rs.DstAddrType:
-		return addrTypes
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	mbits "math/bits"
 	"net/netip"
 	"strings"
 
@@ -322,15 +323,17 @@ func matchAddrType(c *Context, rev uint8, i *info) (steps []rs.Step, text string
 		bits  uint32
 		not   bool
 		field rs.Field
+		addr  rs.Field
 		name  string
-	}{{source, flags&invertSource != 0, rs.SrcAddrType, "--src-type "}, {dest, flags&invertDest != 0, rs.DstAddrType, "--dst-type "}} {
+	}{{source, flags&invertSource != 0, rs.SrcAddrType, rs.IP6Src, "--src-type "}, {dest, flags&invertDest != 0, rs.DstAddrType, rs.IP6Dst, "--dst-type "}} {
 		if a.bits == 0 {
 			continue
 		}
 		words = append(words, bang(a.not)+a.name+names(addrTypes, a.bits))
-		steps = append(steps, anyOf(a.field, a.bits, a.not))
-		if c.Six && a.bits != 1<<2 { // IPv6 asks for the kind of address there, and for all of several
-			err = errors.New("only LOCAL is modelled for IPv6")
+		if c.Six {
+			steps = append(steps, addrType6(a.field, a.addr, a.bits, a.not)...)
+		} else {
+			steps = append(steps, rs.Test{Field: a.field, Ranges: oneOf(a.bits), Not: a.not})
 		}
 	}
 	if flags&limitIn != 0 {
@@ -342,7 +345,58 @@ func matchAddrType(c *Context, rev uint8, i *info) (steps []rs.Step, text string
 	if flags&(limitIn|limitOut) != 0 {
 		err = errors.New("types of one interface are not modelled")
 	}
+	if c.Six && (source|dest)&^addrTypes6 != 0 {
+		err = errors.New("a type that IPv6 does not have") // which the kernel refuses
+	}
 	return steps, strings.Join(words, " "), err
+}
+
+// oneOf are the numbers of bits.
+func oneOf(bits uint32) (out []rs.Range) {
+	for ; bits != 0; bits &= bits - 1 {
+		out = append(out, rs.One(rs.Num(uint64(mbits.TrailingZeros32(bits)))))
+	}
+	return out
+}
+
+// Types that xt_addrtype asks for in IPv6, as bits of the number of a type.
+const (
+	type6Unspec      = 1 << 0
+	type6Unicast     = 1 << 1
+	type6Multicast   = 1 << 5
+	type6Unreachable = 1 << 7
+	type6Looked      = 1<<2 | 1<<4 | type6Unreachable // local, anycast: of which one has to be what the lookup says
+	addrTypes6       = type6Unspec | type6Unicast | type6Multicast | type6Looked
+	type6Refused     = 1<<6 | type6Unreachable | 1<<8 | 1<<9 // whatever error the lookup ends with
+)
+
+// addrType6 is match_type6() of xt_addrtype.c: unicast, multicast and unspecified are kinds of addresses, whatever a lookup says, and of several things that are asked for all
+// have to hold.
+func addrType6(field, addr rs.Field, bits uint32, not bool) (steps []rs.Step) {
+	group, mapped := rs.Prefix(netip.MustParsePrefix("ff00::/8")), rs.Prefix(netip.MustParsePrefix("::ffff:0:0/96"))
+	var all []rs.Test
+	if bits&type6Multicast != 0 {
+		all = append(all, rs.Test{Field: addr, Ranges: []rs.Range{group}, Not: not})
+	}
+	if bits&type6Unicast != 0 {
+		all = append(all, rs.Test{Field: addr, Ranges: []rs.Range{rs.One(rs.Value{}), mapped, group}, Not: !not})
+	}
+	if bits&type6Unspec != 0 {
+		all = append(all, rs.Test{Field: addr, Ranges: []rs.Range{rs.One(rs.Value{})}, Not: not})
+	}
+	if looked := bits & type6Looked; looked != 0 {
+		if looked&type6Unreachable != 0 {
+			looked |= type6Refused
+		}
+		all = append(all, rs.Test{Field: field, Ranges: oneOf(looked), Not: not})
+	}
+	if not && len(all) > 1 {
+		return []rs.Step{rs.AnyTest{Of: all}}
+	}
+	for _, t := range all {
+		steps = append(steps, t)
+	}
+	return steps
 }
 
 func matchIPRange(c *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {

@@ -55,7 +55,7 @@ const (
 	// What the network stack knows.
 	Mark        // 32 bits, skb->mark. Kernel: nft_meta mark, xt_mark
 	Priority    // 32 bits, skb->priority. Kernel: nft_meta priority
-	SrcAddrType // 1 << RTN_*: unicast 2, local 4, broadcast 8 …, 16 bits. Kernel: nft_fib type, xt_addrtype
+	SrcAddrType // RTN_*: unicast 1, local 2, broadcast 3 …, 32 bits as in the register of nf_tables. Kernel: nft_fib type, xt_addrtype
 	DstAddrType // the same for the destination
 	RouteBack   // 1 bit: the route to the sender leads out of the interface that the packet came by. Kernel: nft_fib saddr . iif oif, xt_rpfilter
 	RouteBackBy // 1 bit: there is a route to the sender. Kernel: nft_fib saddr oif, xt_rpfilter --loose
@@ -103,7 +103,7 @@ var fields = [numFields]fieldInfo{
 	FragOffset: {"ip frag-off", 16}, FlowLabel: {"ip6 flowlabel", 20},
 	SPort: {"sport", 16}, DPort: {"dport", 16}, TCPFlags: {"tcp flags", 8}, ICMPType: {"icmp type-code", 16},
 	SetSPort: {"set sport", 16}, SetDPort: {"set dport", 16},
-	Mark: {"mark", 32}, Priority: {"priority", 32}, SrcAddrType: {"fib saddr type", 16}, DstAddrType: {"fib daddr type", 16},
+	Mark: {"mark", 32}, Priority: {"priority", 32}, SrcAddrType: {"fib saddr type", 32}, DstAddrType: {"fib daddr type", 32},
 	RouteBack: {"fib saddr . iif oif", 1}, RouteBackBy: {"fib saddr oif", 1},
 	IPsecIn: {"ipsec in", 1}, IPsecOut: {"ipsec out", 1},
 	CTState: {"ct state", 7}, CTStateNAT: {"ct state", 9}, CTStatus: {"ct status", 32}, CTDirection: {"ct direction", 8},

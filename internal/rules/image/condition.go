@@ -32,8 +32,8 @@ func ofConnection(f ruleset.Field) bool {
 	return false
 }
 
-// unicast is 1 << RTN_UNICAST.
-var unicast = ruleset.Num(2)
+// unicast is RTN_UNICAST.
+var unicast = ruleset.Num(1)
 
 // constant is the value that a field has for all packets that come as far as the rules.
 func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
@@ -49,7 +49,9 @@ func (l *lowering) constant(f ruleset.Field, at place) (ruleset.Value, bool) {
 	case ruleset.PacketType: // to the host, by the Ethernet header
 		return ruleset.Num(0), true
 	case ruleset.DstAddrType: // before the route a packet may yet be for the host
-		return unicast, at.routed() && l.pr.Class.LocalFirst
+		known := at.routed() && l.pr.Class.LocalFirst
+		l.receiver = l.receiver || known && l.pr.Class.Family == ruleset.IP6
+		return unicast, known
 	case ruleset.SrcAddrType: // the program proves it, of who gets as far, if one is asked for
 		l.sender = l.sender || l.pr.Class.LocalFirst
 		return unicast, l.pr.Class.LocalFirst

@@ -24,12 +24,15 @@ const (
 type Shape struct {
 	On   bool
 	Dims uint16 // 1 << Dim
-	Asks uint32 // 1 << value: what the conditions ask for that no row knows; AsksSender
+	Asks uint32 // 1 << value: what the conditions ask for that no row knows; AsksSender, AsksReceiver
 	Sets Sets
 }
 
 // AsksSender, in Shape.Asks, says that the image holds for senders whose address is of type unicast, which the program has to prove: SHUNT_ASKS_SENDER.
 const AsksSender = 1 << 30
+
+// AsksReceiver is the same for the receivers of IPv6 behind the route: SHUNT_ASKS_RECEIVER.
+const AsksReceiver = 1 << 29
 
 // Sets is what entries change of a packet.
 type Sets uint32

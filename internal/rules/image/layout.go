@@ -82,6 +82,9 @@ func layOut(in *lowered, devices []rules.Device, class rules.Class) (*Image, err
 	if in.sender {
 		w.Shape.Asks |= AsksSender
 	}
+	if in.receiver {
+		w.Shape.Asks |= AsksReceiver
+	}
 	w.Bytes = make([]byte, headerSize+recordSize*len(in.entries))
 	for i := range in.entries {
 		if err := w.record(i, &in.entries[i]); err != nil {

@@ -13,28 +13,29 @@ import (
 // lowering writes the entries of a program as entries of an image: sets and verdict maps become entries for each element, what cannot be
 // expressed becomes an entry that leaves the packet to Linux.
 type lowering struct {
-	pr      *rules.Program
-	devices []rules.Device
-	o       Options
-	from    int  // the first entry of list 0 that belongs to the stage
-	to      int  // and the first behind those
-	untrack bool // rules keep packets out of connection tracking
-	zoned   bool // rules give packets a zone
-	out     []entry
-	at      map[target]int // where the entries of an entry of the program begin
-	left    []rules.SlowTraffic
-	unsaid  int
-	sender  bool   // what is said holds for senders of type unicast
-	why     string // what of the entry at hand cannot be expressed; the first thing counts
+	pr       *rules.Program
+	devices  []rules.Device
+	o        Options
+	from     int  // the first entry of list 0 that belongs to the stage
+	to       int  // and the first behind those
+	untrack  bool // rules keep packets out of connection tracking
+	zoned    bool // rules give packets a zone
+	out      []entry
+	at       map[target]int // where the entries of an entry of the program begin
+	left     []rules.SlowTraffic
+	unsaid   int
+	sender   bool   // what is said holds for senders of type unicast
+	receiver bool   // and for receivers of that type, where the route alone does not prove it
+	why      string // what of the entry at hand cannot be expressed; the first thing counts
 }
 
 // lowered are the entries of an image, with their numbers.
 type lowered struct {
-	entries []entry
-	at      map[target]int
-	left    []rules.SlowTraffic
-	unsaid  int
-	sender  bool
+	entries          []entry
+	at               map[target]int
+	left             []rules.SlowTraffic
+	unsaid           int
+	sender, receiver bool
 }
 
 func newLowering(pr *rules.Program, devices []rules.Device, o Options) *lowering {
@@ -86,7 +87,7 @@ func (l *lowering) run() *lowered {
 			l.list(n+1, list, 0, entry{then: back})
 		}
 	}
-	return &lowered{l.out, l.at, l.left, l.unsaid, l.sender}
+	return &lowered{l.out, l.at, l.left, l.unsaid, l.sender, l.receiver}
 }
 
 func (l *lowering) list(n int, list []rules.Entry, first int, end entry) {
