@@ -63,7 +63,8 @@ int shunt_classify(struct xdp_md *ctx)
 		p->ct_status = c->ct_status;
 		p->ct_mark = c->ct_mark;
 		p->ct_dir = c->ct_dir;
-		p->ct_zone = c->zone;
+		if (p->rules)
+			p->rules->value[SHUNT_V_CT_ZONE] = c->zone;
 		rules_tracked(p);
 	}
 	if (r == NEXT)

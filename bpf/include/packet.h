@@ -41,7 +41,6 @@ struct packet {
 	__u8 shown;			/* bridged, and to be shown to rules: enum shunt_shown, node/shown.h */
 	__u32 ct_status;		/* IPS_* */
 	__u32 ct_mark;
-	__u16 ct_zone;
 	struct bpf_fib_lookup *fib;	/* the route lookup, only where there is one or IPv6; apart, since its address escapes and would keep all of this in memory */
 	union {				/* of IPv4 */
 		struct {

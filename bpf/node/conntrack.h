@@ -206,18 +206,18 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;
 	p->ct_mark = ct->mark;
-	if ((frozen.rule_asks & 1 << SHUNT_V_CT_ZONE) && bpf_core_field_exists(struct nf_conn, zone))	/* another than it was looked up in, where that is for one direction */
-		p->ct_zone = ct->zone.id;
+	if ((frozen.rule_asks & 1 << SHUNT_V_CT_ZONE) && p->rules)	/* another than it was looked up in, where that is for one direction */
+		p->rules->value[SHUNT_V_CT_ZONE] = bpf_core_field_exists(struct nf_conn, zone) ? ct->zone.id : 0;
 	return NEXT;
 }
 
 /* Count a packet that only waits for the mark, and tell the daemon of connections that carry more than a few; of those that share a slot, by chance. */
 always_inline void report(struct packet *p)
 {
-	struct shunt_conn conn = { .is6 = p->is6, .zone = rules_zone(p), .zone_dir = rules_zone(p) >> 16 };
+	struct shunt_conn conn = { .is6 = p->is6 };
 	struct bpf_sock_tuple tuple = {};
 	struct shunt_tally *t;
-	__u32 slot, chosen = 0;
+	__u32 slot, zone, chosen = 0;
 	__u64 key;
 
 	tuple_of(p, &tuple);
@@ -240,7 +240,10 @@ always_inline void report(struct packet *p)
 		conn.sport = tuple.ipv4.sport;
 		conn.dport = tuple.ipv4.dport;
 	}
-	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport) ^ (__u64)rules_zone(p) << 32;
+	zone = rules_zone(p);
+	conn.zone = zone;
+	conn.zone_dir = zone >> 16;
+	key = ((__u64)conn.src[0] << 32 | conn.dst[0]) ^ ((__u64)conn.src[3] << 32 | conn.dst[3]) ^ ((__u64)conn.sport << 16 | conn.dport) ^ (__u64)zone << 32;
 	key *= 0x9e3779b97f4a7c15ULL;
 	slot = key >> (64 - SHUNT_TALLY_BITS);
 	t = bpf_map_lookup_elem(&tallies, &slot);

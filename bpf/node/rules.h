@@ -405,7 +405,7 @@ always_inline __u32 rules_zone(struct packet *p)
 	return (frozen.rule_dims & SHUNT_RULES_ZONE) && p->rules ? p->rules->zone : 0;
 }
 
-/* The packet's connection, found and judged, is what rules ask from here on. */
+/* The packet's connection, found and judged, is what rules ask from here on; its zone they have from judge_conn(). */
 always_inline void rules_tracked(struct packet *p)
 {
 	struct rule_walk *w = p->rules;
@@ -418,7 +418,6 @@ always_inline void rules_tracked(struct packet *p)
 	w->value[SHUNT_V_CT_STATUS] = p->ct_status;
 	w->value[SHUNT_V_CT_MARK] = p->ct_mark;
 	w->value[SHUNT_V_CT_DIR] = p->ct_dir;
-	w->value[SHUNT_V_CT_ZONE] = p->ct_zone;
 	w->have |= RULE_CONN;
 }
 
