@@ -79,8 +79,10 @@ func senderRules6() []hand {
 		"add rule inet t p meta nfproto ipv6 fib saddr type unicast counter", "add rule inet t p fib saddr type unreachable counter", "add rule inet t p iifname \"p1\" meta nfproto ipv6 counter drop", "add rule inet t p tcp dport 80 counter drop")
 	behind := nftFile("add table ip6 t", "add chain ip6 t f { type filter hook forward priority 0; }", "add rule ip6 t f fib saddr type { unicast, unreachable } counter", "add rule ip6 t f fib saddr type blackhole counter drop", "add rule ip6 t f fib daddr type anycast counter drop",
 		"add rule ip6 t f fib saddr type != unicast counter drop", "add rule ip6 t f fib daddr type != unicast counter", "add rule ip6 t f tcp dport 80 counter drop", "add rule ip6 t f counter")
-	tables := func(tool string) []string { // without p0's own address of the link no redirects are sent, which Linux limits by time, and the last chain would count them
-		return []string{"ip -6 address flush dev p0 scope link", restore(tool, "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -m addrtype --src-type LOCAL,ANYCAST -j DROP", "-A PREROUTING -m addrtype --src-type MULTICAST,UNICAST -j DROP", "-A PREROUTING -m addrtype --src-type UNICAST,UNREACHABLE", "-A PREROUTING -m addrtype ! --src-type UNREACHABLE",
+	// The last chain would count reports of multicast listeners, which come when a timer says so.
+	silent := nftFile("add table ip6 silent", "add chain ip6 silent o { type filter hook output priority -200; }", "add rule ip6 silent o icmpv6 type mld2-listener-report drop")
+	tables := func(tool string) []string {
+		return []string{silent, restore(tool, "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -m addrtype --src-type LOCAL,ANYCAST -j DROP", "-A PREROUTING -m addrtype --src-type MULTICAST,UNICAST -j DROP", "-A PREROUTING -m addrtype --src-type UNICAST,UNREACHABLE", "-A PREROUTING -m addrtype ! --src-type UNREACHABLE",
 			"-A PREROUTING -i p1 -p udp -j DROP", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP"),
 			restore(tool, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]", "-A FORWARD -m addrtype --src-type LOCAL -j DROP", "-A FORWARD -m addrtype --dst-type ANYCAST -j DROP", "-A FORWARD -m addrtype --dst-type UNICAST", "-A POSTROUTING -p udp -m addrtype --src-type UNICAST,LOCAL", "-A POSTROUTING -p udp -m addrtype ! --src-type LOCAL --dst-type UNICAST")}
 	}
