@@ -70,7 +70,7 @@ var named = []struct{ what, file, line, with string }{
 	{"datagrams are fast before they are assured", "bpf/node/conntrack.h", `\(status & \(IPS_SETTLED \| IPS_SPECIAL\)\) != IPS_SETTLED`, `0`},
 	{"a connection is looked up in zone 0", "bpf/node/conntrack.h", `by.opts.zone_id = rules_zone\(p\);`, `;`},
 	{"a zone for one direction is for both", "bpf/node/conntrack.h", `by.opts.zone_dir = rules_zone\(p\) >> 16;`, `;`},
-	{"the mark goes to the connection in zone 0", "bpf/node/conntrack.h", `.zone = rules_zone\(p\), .zone_dir`, `.zone_dir`},
+	{"the mark goes to the connection in zone 0", "bpf/node/conntrack.h", `conn.zone = zone;`, `;`},
 	{"the last zone counts", "bpf/node/rule_step.h", `if \(!\(w->value\[SHUNT_V_CT_STATE\] & rule4\(at \+ 12\)\)\)`, `if (0)`},
 	{"what hangs on a connection is ignored", "bpf/node/conntrack.h", `if \(status & \(IPS_SEQ_ADJUST \| IPS_HELPER\) \|\| extended\(ct\)\)`, `if (0)`},
 	{"checksums of connections are not looked at", "bpf/node/conntrack.h", `if \(!in_flowtable\(status\) && \(peek\(cfg.ct_checksum, 4\) & 0xff\) && must_sum`, `if (0 && must_sum`},
