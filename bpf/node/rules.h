@@ -210,6 +210,7 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 #define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
 #define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
 #define RULE_BACK (1 << SHUNT_V_BACK | 1 << SHUNT_V_BACK_BY)
+#define LOOPBACK_IFINDEX 1	/* in every namespace: include/net/net_namespace.h */
 #define RULE_SKIP_NEIGH (1U << 2)	/* BPF_FIB_LOOKUP_SKIP_NEIGH, Linux 6.3 */
 #define SENDER_BASE (1U << 31)	/* beside the index of an interface, which is an int */
 #define RULE_IP4 (1 << SHUNT_V_SRC | 1 << SHUNT_V_DST | 1 << SHUNT_V_ID | 1 << SHUNT_V_FRAG)
@@ -317,6 +318,9 @@ __attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex, _
 	rc = bpf_fib_lookup(ctx, &back, sizeof(back), frozen.skip_neigh ? RULE_SKIP_NEIGH : 0);
 	/* Without SKIP_NEIGH a missing neighbour is still a route found. */
 	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return 0;
+	/* A route to the loopback device refuses, although it is called unicast (fib6_is_reject() in net/ipv6/route.c), which the lookup for programs does not tell. */
+	if (back.ifindex == LOOPBACK_IFINDEX)
 		return 0;
 	/* A gateway has taken the sender's place, and may itself be the first of its prefix. */
 	return back.ifindex | (may_be_base(back.ipv6_dst, more) ? SENDER_BASE : 0);

@@ -7,7 +7,7 @@
  * sender proves it, and so does one that refuses; a local or broadcast address is not-forwarded. That can also mean that there is no
  * route at all, so it is Linux's to find out.
  * IPv6: the type comes from a whole lookup, as if the router itself had something to say to the sender. LocalFirst says that this finds what the
- * lookup for programs does. A route that is neither local nor anycast nor refuses, and leads to a gateway, proves it; without a gateway the first address of the
+ * lookup for programs does. A route that is neither local nor anycast nor refuses (nor leads to the loopback device, which is to refuse), and leads to a gateway, proves it; without a gateway the first address of the
  * route's prefix is anycast to Linux too (ipv6_anycast_destination()). The lookup does not tell the prefix, so it has to be an address that is
  * the first of none that there is (may_be_base()): one of its last bits is set. The same goes for a receiver, whose route is the packet's.
  * The proof comes before the guard and behind the rules, so it is never older than what they said. It is remembered with the route (route_cache).

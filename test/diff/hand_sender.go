@@ -61,11 +61,11 @@ func senderRules() []hand {
 func senderRules6() []hand {
 	const link, longer = "2001:db8:70::/64", "2001:db8:71::/120" // on p0's link
 	var bases []Packet
-	for _, src := range []string{"2001:db8:70::", "2001:db8:70::1", "2001:db8:71::", "2001:db8:71::7", "fd00::1:0:0:0:0", "fd00::1:0:0:0:1", "2001:db8:3::", "2001:db8:3::100", "2001:db8:99::1"} {
+	for _, src := range []string{"2001:db8:70::", "2001:db8:70::1", "2001:db8:71::", "2001:db8:71::7", "fd00::1:0:0:0:0", "fd00::1:0:0:0:1", "2001:db8:3::", "2001:db8:3::100", "2001:db8:99::1", "2001:db8:de::1"} {
 		bases = append(bases, join(udp(0, src, "2001:db8:5::1"), udp(0, src, "2001:db8:70::1"), udp(1, src, "2001:db8:2::9"), udp(2, src, "2001:db8:70::"), udp(2, src, "2001:db8:71::"), udp(1, src, "2001:db8:2::"))...)
 	}
 	all := join(some(), services(), sources(), bases)
-	begin := append(to5(gw1, gw1v6), "ip route add "+link+" dev p0")
+	begin := append(to5(gw1, gw1v6), "ip route add "+link+" dev p0", "ip -6 route add 2001:db8:de::/48 dev lo") // which refuses, and is called unicast
 	for _, near := range []string{"2001:db8:70::", "2001:db8:70::1", "2001:db8:71::", "2001:db8:71::7"} {
 		begin = append(begin, "ip neighbour replace "+near+" lladdr "+hostMAC(0, 0).String()+" dev p0 nud permanent")
 	}

@@ -11,8 +11,8 @@
  * declares the links of 64 lists for 1,024 handles, both powers of two up to 2^30. A link is stored as its exclusive or with the number of the node that
  * it is in, so zeroed memory is lists that are empty: of nodes that lead to themselves.
  *
- * Sharing: one CPU, or the holder of a lock. No calls are made: bpf_spin_lock() may be held. Cost: four loads and stores to append, five to
- * take away. 4 bytes per handle and per list up to 2^15 of each, else 8; no less than for as many lists as handles. Any kernel.
+ * Sharing: one CPU, or the holder of a lock. No calls are made: bpf_spin_lock() may be held. Cost: a load and four stores to append, two and
+ * three or four to take away. 4 bytes per handle and per list up to 2^15 of each, else 8; no less than for as many lists as handles. Any kernel.
  */
 #ifndef SHUNT_LIB_CHAIN_H
 #define SHUNT_LIB_CHAIN_H
