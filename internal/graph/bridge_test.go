@@ -153,6 +153,7 @@ var bridgeDecisions = []decision{
 	{"tc passes the shaper", reason.Qdisc, overTC("eth0"), nil, []change{bridged01, qdisc("eth0", model.Qdisc{Kind: "htb"})}},
 	{"netdev egress", reason.NetfilterNetdev, overTC("eth0"),
 		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth0", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},
+	{"an empty chain of family inet at ingress", reason.NetfilterNetdev, anyHook("eth0"), []change{bridged01, emptyIngress(ruleset.Inet)}, []change{bridged01, emptyIngress(ruleset.Netdev)}},
 	{"tcpdump, way out", reason.PacketSocket, overXDP("eth0"), []change{bridged01, listener(model.PacketSocket{Index: 2, Protocol: ethPAll})}, []change{bridged01}},
 	{"AF_XDP, way out", reason.AFXDP, overXDP("eth0"), []change{bridged01, network(func(n *model.Network) { n.Sockets.XDP = []int{2} })}, []change{bridged01}},
 	{"tap as a port", reason.LinkXDPUnsupported, overXDP("eth0"), []change{bridged01, hook("xdp"), on("eth0", func(l *model.Link) { l.Kind = kindTap })}, []change{bridged01, hook("xdp")}},
@@ -326,4 +327,13 @@ func TestBridgeInText(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+}
+
+// emptyIngress is a chain without rules at eth0's ingress.
+func emptyIngress(family ruleset.Family) change {
+	return network(func(n *model.Network) {
+		n.Netfilter = append(n.Netfilter, model.NFHook{Family: model.Netdev, Hook: "ingress", Device: "eth0", Kind: model.NFTables, Table: "t", Chain: "c", PolicyAccept: true})
+		n.Filter = &ruleset.Ruleset{Tables: []ruleset.Table{{Name: "t", Dialect: ruleset.NFT, Family: family, Chains: []ruleset.Chain{{Name: "c",
+			Base: &ruleset.Base{Hook: ruleset.Ingress, Policy: ruleset.Accept, Counter: ruleset.NoCounter, Devices: []string{"eth0"}}}}}}}
+	})
 }

@@ -37,6 +37,20 @@ func idle(h model.NFHook) bool {
 	return (h.Kind == model.NFTables || h.Kind == model.Legacy) && h.Rules == 0 && h.PolicyAccept && len(h.Extra) == 0
 }
 
+// dropsBadHeaders says whether even an empty chain at a device's ingress has an effect: one of family inet drops packets of IP whose header is wrong
+// (nft_do_chain_inet_ingress() in net/netfilter/nft_chain_filter.c). The router leaves these to Linux anyway; a bridge, or what else is above the device, does not look at them.
+func (b *builder) dropsBadHeaders(h model.NFHook) bool {
+	if h.Family != model.Netdev || h.Kind != model.NFTables || h.Hook != ruleset.Ingress.String() {
+		return false
+	}
+	if l := b.net.LinkByName(h.Device); l != nil && l.Master == 0 && len(b.uppers[l.Index]) == 0 {
+		return false
+	}
+	return b.net.Filter == nil || slices.ContainsFunc(b.net.Filter.Tables, func(t ruleset.Table) bool {
+		return t.Dialect == ruleset.NFT && t.Family == ruleset.Inet && t.Name == h.Table && t.Chain(h.Chain) != nil
+	})
+}
+
 // netfilterReasons sorts the registered hooks into reasons for each family, and by device for netdev. Hooks whose rules are known are left
 // to those.
 func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
@@ -45,7 +59,7 @@ func (b *builder) netfilterReasons() (ip4, ip6 []Why) {
 		if h.Family == model.BridgeFamily && !idle(h) {
 			b.bridgeChain(h)
 		}
-		if idle(h) || b.passedByTracked(h) {
+		if idle(h) && !b.dropsBadHeaders(h) || b.passedByTracked(h) {
 			continue
 		}
 		switch h.Family {
