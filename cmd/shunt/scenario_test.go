@@ -69,6 +69,11 @@ func setup(env *testscript.Env) error {
 		for _, path := range left {
 			exec.Command("ip", "netns", "del", filepath.Base(path)).Run()
 		}
+		mounted, _ := filepath.Glob(filepath.Join(env.WorkDir, "*", "bpf")) // of daemons that were not cleaned up after; else the folder stays behind
+		for _, path := range mounted {
+			for syscall.Unmount(path, 0) == nil {
+			}
+		}
 	})
 	return nil
 }
