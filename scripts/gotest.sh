@@ -12,6 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$(scripts/find-go.sh):$PATH
 TRIES_AGAIN=${TRIES_AGAIN:-5}
+NEVER=${NEVER:-} # reasons for which nothing may be skipped: .ci/run has everything
 SHOW=${SHOW:-} # tests whose output is shown also when they pass
 packages=$1
 shift
@@ -19,14 +20,14 @@ shift
 go build -o bin/testlog ./tools/testlog
 failed=$(mktemp)
 trap 'rm -f "$failed"' EXIT
-go test -json -count=1 -p 2 "$packages" "$@" | bin/testlog -show "$SHOW" -failed "$failed" && exit 0
+go test -json -count=1 -p 2 "$packages" "$@" | bin/testlog -show "$SHOW" -never "$NEVER" -failed "$failed" && exit 0
 
 mapfile -t again <"$failed"
 ((${#again[@]} > 0 && ${#again[@]} <= TRIES_AGAIN)) || exit 1
 for line in "${again[@]}"; do
 	IFS=$'\t' read -r package pattern <<<"$line"
 	printf 'once more, alone: %s %s\n' "$package" "$pattern"
-	go test -json -count=1 "$package" "$@" -run "${pattern:-.}" | bin/testlog || exit 1
+	go test -json -count=1 "$package" "$@" -run "${pattern:-.}" | bin/testlog -never "$NEVER" || exit 1
 done
 printf 'passed when run again, %d that failed before:\n' "${#again[@]}"
 printf '  %s\n' "${again[@]}"

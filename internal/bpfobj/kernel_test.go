@@ -14,7 +14,7 @@ func TestKeepKernelTypes(t *testing.T) {
 	_, err := KernelTypes()
 	types := kernel.types
 	if _, none := os.Stat("/sys/kernel/btf/vmlinux"); none != nil {
-		t.Skip("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
+		t.Skip("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF, Linux 5.4): there is no /sys/kernel/btf/vmlinux")
 	} else if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package control
 
 import (
 	"net"
-	"os"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/graph"
@@ -31,19 +30,7 @@ ip link set br0 up
 func filteringKernel(t *testing.T) {
 	t.Helper()
 	kinds(t, "b0 type bridge")
-	ns, err := lab.NewNS(lab.UniquePrefix(t.Name()) + "filter")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Delete()
-	for _, command := range []string{"ip link add b0 type bridge vlan_filtering 1", "bridge vlan add dev b0 vid 5 self"} {
-		if err := ns.Exec("%s", command); err != nil {
-			if os.Getenv("SHUNT_VM") != "" {
-				t.Fatal(err)
-			}
-			t.Skipf("this kernel's bridges do not filter by VLAN: %v", err)
-		}
-	}
+	hasAll(t, "bridges that filter by VLAN ("+lab.Since("bridge vlans")+")", "ip link add b0 type bridge vlan_filtering 1", "bridge vlan add dev b0 vid 5 self")
 }
 
 func TestVLANBridge(t *testing.T) {

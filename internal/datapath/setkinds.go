@@ -158,13 +158,10 @@ func (t *setTypes) prefixes(name string, of int) (at, size, n uint32) {
 
 // size is that of a structure.
 func (t *setTypes) size(name string) uint32 {
-	for _, s := range t.specs {
-		var st *btf.Struct
-		if s.TypeByName(name, &st) == nil {
-			return st.Size
-		}
+	if st := t.find(name); st != nil {
+		return st.Size
 	}
-	return 0
+	return 0 // and said, by whoever looks for a member of it
 }
 
 // has says whether a structure has a member.

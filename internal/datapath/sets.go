@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -146,21 +147,29 @@ func (t *setTypes) member(name, member string) btf.Member {
 	if t.err != nil {
 		return btf.Member{}
 	}
-	for _, s := range t.specs {
-		var st *btf.Struct
-		if s.TypeByName(name, &st) != nil {
-			continue
-		}
-		for _, m := range members(st) {
-			if m.Name == member {
-				return m
-			}
-		}
+	st := t.find(name)
+	if st == nil {
+		t.err = fmt.Errorf("no struct %s", name)
+		return btf.Member{}
+	}
+	all := members(st)
+	at := slices.IndexFunc(all, func(m btf.Member) bool { return m.Name == member })
+	if at < 0 {
 		t.err = fmt.Errorf("struct %s has no %s", name, member)
 		return btf.Member{}
 	}
-	t.err = fmt.Errorf("no struct %s", name)
-	return btf.Member{}
+	return all[at]
+}
+
+// find is a structure of the first that has it, the kernel or a module; nil if none has.
+func (t *setTypes) find(name string) *btf.Struct {
+	for _, s := range t.specs {
+		var st *btf.Struct
+		if s.TypeByName(name, &st) == nil {
+			return st
+		}
+	}
+	return nil
 }
 
 // members are those of a structure, and what a union in it that has no name offers.
@@ -181,23 +190,22 @@ func members(st *btf.Struct) (out []btf.Member) {
 
 // are checks where members of an element lie, in bits.
 func (t *setTypes) are(name string, want map[string]btf.Bits) {
-	for _, s := range t.specs {
-		var st *btf.Struct
-		if t.err != nil || s.TypeByName(name, &st) != nil {
-			continue
-		}
-		for _, m := range members(st) {
-			if at, ok := want[m.Name]; !ok || at != m.Offset {
-				t.err = fmt.Errorf("struct %s: %s is not where it is expected", name, m.Name)
-			}
-		}
-		if len(members(st)) != len(want) {
-			t.err = fmt.Errorf("struct %s has other members", name)
-		}
+	if t.err != nil {
 		return
 	}
-	if t.err == nil {
+	st := t.find(name)
+	if st == nil {
 		t.err = fmt.Errorf("no struct %s", name)
+		return
+	}
+	all := members(st)
+	for _, m := range all {
+		if at, ok := want[m.Name]; !ok || at != m.Offset {
+			t.err = fmt.Errorf("struct %s: %s is not where it is expected", name, m.Name)
+		}
+	}
+	if len(all) != len(want) {
+		t.err = fmt.Errorf("struct %s has other members", name)
 	}
 }
 

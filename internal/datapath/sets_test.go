@@ -23,7 +23,7 @@ func TestSetLayout(t *testing.T) {
 	}
 	kernel, err := btf.LoadKernelSpec()
 	if _, none := os.Stat("/sys/kernel/btf/vmlinux"); none != nil {
-		t.Skip("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
+		t.Skip("this kernel does not describe its types (CONFIG_DEBUG_INFO_BTF, Linux 5.4): there is no /sys/kernel/btf/vmlinux")
 	} else if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,27 @@ import (
 	"github.com/shuntnet/shunt/internal/model"
 )
 
+// routed is a network in which the lookup for programs finds what Linux's own does, or does not.
+type routed struct {
+	what   string
+	family model.Family
+	policy ruleFacts
+	net    model.Network
+	want   bool
+}
+
+func sameRoute(t *testing.T, same func(*builder, model.Family, ruleFacts) bool, cases []routed) {
+	t.Helper()
+	for _, c := range cases {
+		if got := same(&builder{net: &c.net}, c.family, c.policy); got != c.want {
+			t.Errorf("%s: %t, want %t", c.what, got, c.want)
+		}
+	}
+}
+
 // TestRouteBack: the lookup for programs finds the sender's route as Linux does only where both have one table to look in and one route for each prefix.
 func TestRouteBack(t *testing.T) {
-	for _, c := range []struct {
-		what   string
-		family model.Family
-		policy ruleFacts
-		net    model.Network
-		want   bool
-	}{
+	sameRoute(t, (*builder).routeBack, []routed{
 		{"plain", model.IP6, ruleFacts{}, model.Network{}, true},
 		{"IPv4", model.IP4, ruleFacts{}, model.Network{}, false},
 		{"rules of one's own", model.IP6, ruleFacts{custom: true}, model.Network{}, false},
@@ -24,23 +36,13 @@ func TestRouteBack(t *testing.T) {
 		{"a device whose routes go with its carrier", model.IP6, ruleFacts{}, model.Network{Links: []*model.Link{{Conf6: model.Conf6{IgnoreLinkdown: true}}}}, false},
 		{"all devices' routes do", model.IP6, ruleFacts{}, model.Network{Sysctl: model.Sysctl{All6: model.Conf6{IgnoreLinkdown: true}}}, false},
 		{"a VRF", model.IP6, ruleFacts{}, model.Network{Links: []*model.Link{{Kind: kindVRF}}}, false},
-	} {
-		if got := (&builder{net: &c.net}).routeBack(c.family, c.policy); got != c.want {
-			t.Errorf("%s: %t, want %t", c.what, got, c.want)
-		}
-	}
+	})
 }
 
 // TestTypes6: types of IPv6 addresses can be told where the route back can, and the tables and the host are as the kernel's own lookup has them.
 func TestTypes6(t *testing.T) {
 	router := model.Sysctl{All6: model.Conf6{Forwarding: true}}
-	for _, c := range []struct {
-		what   string
-		family model.Family
-		policy ruleFacts
-		net    model.Network
-		want   bool
-	}{
+	sameRoute(t, (*builder).types6, []routed{
 		{"plain", model.IP6, ruleFacts{}, model.Network{Sysctl: router}, true},
 		{"IPv4", model.IP4, ruleFacts{}, model.Network{Sysctl: router}, false},
 		{"rules of one's own", model.IP6, ruleFacts{custom: true}, model.Network{Sysctl: router}, false},
@@ -48,9 +50,5 @@ func TestTypes6(t *testing.T) {
 		{"a route for some sources", model.IP6, ruleFacts{}, model.Network{Sysctl: router, Routes: model.RouteFacts{Odd6: true}}, false},
 		{"devices alone forward", model.IP6, ruleFacts{}, model.Network{}, false},
 		{"a VRF", model.IP6, ruleFacts{}, model.Network{Sysctl: router, Links: []*model.Link{{Kind: kindVRF}}}, false},
-	} {
-		if got := (&builder{net: &c.net}).types6(c.family, c.policy); got != c.want {
-			t.Errorf("%s: %t, want %t", c.what, got, c.want)
-		}
-	}
+	})
 }

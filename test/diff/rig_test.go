@@ -211,10 +211,10 @@ func has(kind string) string {
 	if strings.HasPrefix(kind, "ipset ") {
 		return "CONFIG_IP_SET, Linux 2.6.39; hash:net,net and hash:net,port,net 3.13, hash:ip,mark 3.14, netmask of hash:net,net 6.3"
 	}
-	return map[string]string{
-		"vlan": "CONFIG_VLAN_8021Q, Linux 2.4.14", "vrf": "CONFIG_NET_VRF, Linux 4.3", "bond": "CONFIG_BONDING, Linux 2.4.12", "bridge": "CONFIG_BRIDGE, Linux 2.2", "vxlan": "CONFIG_VXLAN, Linux 3.7",
-		"bridge vlans": "CONFIG_BRIDGE_VLAN_FILTERING, Linux 3.9", "macvlan": "CONFIG_MACVLAN, Linux 2.6.23", "tcx": "Linux 6.6", "netfilter programs": "CONFIG_NETFILTER_BPF_LINK, Linux 6.4", "conntrack zones": "zones in the lookup of connections, Linux 6.11",
-	}[kind]
+	if kind == "conntrack zones" {
+		return "zones in the lookup of connections, Linux 6.11"
+	}
+	return lab.Since(kind)
 }
 
 // hasKind asks the kernel for a link of a kind.

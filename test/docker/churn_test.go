@@ -170,7 +170,7 @@ func (c *churn) run(length time.Duration, rate int) {
 func TestChurn(t *testing.T) {
 	agent := prepareAgent(t)
 	if _, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress}); err != nil {
-		t.Skipf("this kernel has no tcx, by which the test sees what is attached: %v", err)
+		t.Skipf("this kernel has no tcx (%s), by which the test sees what is attached: %v", lab.Since("tcx"), err)
 	}
 	length := 3 * time.Second // which is some 150 pairs
 	if *docker {

@@ -49,7 +49,7 @@ func (h *host) connections() map[string]string {
 	h.Helper()
 	table, err := h.ns.Output("cat /proc/net/nf_conntrack")
 	if err != nil {
-		h.Skipf("this kernel does not list connections in /proc (CONFIG_NF_CONNTRACK_PROCFS): %v", err)
+		h.Skipf("this kernel does not list connections in /proc (CONFIG_NF_CONNTRACK_PROCFS, Linux 2.6.15): %v", err)
 	}
 	times := map[string]int{}
 	for line := range strings.Lines(table) {

@@ -14,6 +14,8 @@
 // its end (a panic, a time limit): the tests behind that have not run. Nothing is written where running again would
 // prove nothing: a build failed, or the stream broke off.
 //
+// With -never PATTERN a skip whose reason matches is a failure: where everything is installed, nothing is left out for want of it.
+//
 //	go test -json ./... | testlog
 package main
 
@@ -32,15 +34,21 @@ import (
 
 func main() {
 	failed := flag.String("failed", "", "`file` for what failed, a package and a pattern for -run in each line")
+	never := flag.String("never", "", "`pattern` of reasons for which nothing may be skipped here")
 	show := flag.String("show", "", "`pattern` of tests whose output is shown also when they pass")
 	flag.Parse()
 	shown, err := regexp.Compile(*show)
+	unheard, wrong := regexp.Compile(*never)
+	err = errors.Join(err, wrong)
 	ok := false
 	var sum *summary
 	if err == nil {
 		sum = newSummary()
 		if *show != "" {
 			sum.show = shown
+		}
+		if *never != "" {
+			sum.never = unheard
 		}
 		ok, err = sum.follow(os.Stdin, os.Stdout)
 	}
@@ -79,6 +87,7 @@ type summary struct {
 	passed, failed, skipped int
 	reasons                 map[string][]string // reason → tests
 	show                    *regexp.Regexp      // tests whose output is always shown, or nil
+	never                   *regexp.Regexp      // reasons for which nothing may be skipped, or nil
 	again                   []string            // what failed: package, tab, pattern, newline
 	final                   bool                // something failed that need not be run again
 }
@@ -139,6 +148,11 @@ func (p *pkg) end(e event, sum *summary, out io.Writer) {
 		p.skipped++
 		sum.skipped++
 		why := reason(p.output[e.Test])
+		if sum.never != nil && sum.never.MatchString(why) {
+			sum.failed++
+			sum.final = true
+			fmt.Fprintf(out, "FAIL: %s was skipped, which must not be here: %s\n", e.Test, why)
+		}
 		sum.reasons[why] = append(sum.reasons[why], e.Test)
 	case "fail":
 		p.failed++
@@ -213,19 +227,24 @@ func (s *summary) runAgain() string {
 	return strings.Join(s.again, "")
 }
 
-// reason is what a skipped test said last.
+// said is how a line begins that a test says, not one that goes on with it: file.go:12: text.
+var said = regexp.MustCompile(`^ *[^ ]+\.go:[0-9]+: `)
+
+// reason is what a skipped test said last, of that the first line; of a test that says nothing by itself (a script) the last line.
 func reason(output []string) string {
-	for _, line := range slices.Backward(output) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "---") || strings.HasPrefix(line, "===") {
-			continue
+	last := "no reason given"
+	for _, line := range output {
+		trimmed := strings.TrimSpace(line)
+		if trimmed != "" && !strings.HasPrefix(trimmed, "---") && !strings.HasPrefix(trimmed, "===") {
+			last = trimmed
 		}
-		if _, text, ok := strings.Cut(line, ".go:"); ok { // file.go:12: text
-			_, line, _ = strings.Cut(text, ": ")
-		}
-		return line
 	}
-	return "no reason given"
+	for _, line := range slices.Backward(output) {
+		if begin := said.FindString(line); begin != "" {
+			return strings.TrimSpace(line[len(begin):])
+		}
+	}
+	return last
 }
 
 func (s *summary) print(out io.Writer, ok bool) {

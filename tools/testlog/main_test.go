@@ -35,6 +35,18 @@ func TestFollow(t *testing.T) {
 			in: stream(append(pass, `output|b|S|    f_test.go:3: no VLAN devices: modprobe\n`, `output|b|S|--- SKIP: S (0.00s)\n`, "skip|b|S", "pass|b")...),
 			ok: true, want: []string{"skipped: no VLAN devices: modprobe (S)"},
 		},
+		"of a reason the first line": {
+			in: stream(append(pass, `output|b|S|    f_test.go:3: no flow tables: nft\n`, `output|b|S|        ^^^^^^\n`, `output|b|S|--- SKIP: S (0.00s)\n`, "skip|b|S", "pass|b")...),
+			ok: true, want: []string{"skipped: no flow tables: nft (S)"},
+		},
+		"a script's last line": {
+			in: stream(append(pass, `output|b|S|        > skip no GRE\n`, "skip|b|S", "pass|b")...),
+			ok: true, want: []string{"skipped: > skip no GRE (S)"},
+		},
+		"what may not be skipped": {
+			in:   stream(append(pass, `output|b|S|    f_test.go:3: needs root to do this\n`, "skip|b|S", "pass|b")...),
+			want: []string{"FAIL: S was skipped", "FAIL: 1 passed"},
+		},
 		"a panic leaves a test without an end": {
 			in:   stream(append(pass, `output|b|P|panic: boom\n`, "fail|b")...),
 			want: []string{"panic: boom", "FAIL\tb"},
@@ -45,7 +57,9 @@ func TestFollow(t *testing.T) {
 		"packages without tests do not": {in: stream(append(pass, "skip|c")...), ok: true, without: []string{"\tc\t"}},
 	} {
 		var out strings.Builder
-		ok, err := newSummary().follow(strings.NewReader(c.in), &out)
+		sum := newSummary()
+		sum.never = regexp.MustCompile("needs root")
+		ok, err := sum.follow(strings.NewReader(c.in), &out)
 		if err != nil || ok != c.ok {
 			t.Errorf("%s: ok %v, error %v, want ok %v", name, ok, err, c.ok)
 		}

@@ -19,7 +19,7 @@
  *
  * Sharing: per CPU, or with a bpf_spin_lock around each call (none of them calls anything).
  *
- * Cost: adding and taking out together some 20 ns; 4 bytes per slot and per handle (8 with more than 2^15 handles), no less than for as many slots as
+ * Cost: adding and taking out together 33 ns (docs/bench-lib.md); 4 bytes per slot and per handle (8 with more than 2^15 handles), no less than for as many slots as
  * handles (chain.h). wheel_next() gives one handle, so whoever calls it bounds the work. Any kernel.
  */
 #ifndef SHUNT_LIB_WHEEL_H
