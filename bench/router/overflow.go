@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/shuntnet/shunt/bench/suite"
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -81,9 +83,14 @@ func overflowOnce(b *suite.Bench, e *suite.Engine, dut *lab.NS, churned lab.Pref
 	}
 	b.Add(c, variant, "resynchronised after", "ms", micros(time.Since(released))/1e3)
 	e.Settle()
-	same, err := consistent(dut, e.State().Network)
+	different, err := inconsistent(dut, e.State().Network)
 	if err != nil {
 		return err
+	}
+	same := 1.0
+	if different != "" {
+		b.Say("overflow %d: the daemon believes otherwise than a fresh reading: %s", round+1, different)
+		same = 0
 	}
 	b.Add(c, variant, "consistent", "share", same)
 	rest := churned
@@ -93,8 +100,8 @@ func overflowOnce(b *suite.Bench, e *suite.Engine, dut *lab.NS, churned lab.Pref
 	return err
 }
 
-// consistent compares what the daemon believes with a fresh reading: 1 if it is the same.
-func consistent(ns *lab.NS, believed *model.Network) (same float64, err error) {
+// inconsistent compares what the daemon believes with a fresh reading, and says what is not the same.
+func inconsistent(ns *lab.NS, believed *model.Network) (different string, err error) {
 	err = ns.Do(func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -107,10 +114,10 @@ func consistent(ns *lab.NS, believed *model.Network) (same float64, err error) {
 		if err != nil {
 			return fmt.Errorf("reading everything anew: %w", err)
 		}
-		if reflect.DeepEqual(fresh.Routes, believed.Routes) && reflect.DeepEqual(fresh.Addrs, believed.Addrs) && reflect.DeepEqual(fresh.Rules, believed.Rules) {
-			same = 1
-		}
+		different = cmp.Diff(believed.Routes, fresh.Routes, exact) + cmp.Diff(believed.Addrs, fresh.Addrs, exact) + cmp.Diff(believed.Rules, fresh.Rules, exact)
 		return nil
 	})
-	return same, err
+	return different, err
 }
+
+var exact = cmp.Exporter(func(reflect.Type) bool { return true })

@@ -355,6 +355,44 @@ func TestOverflow(t *testing.T) {
 	same(t, "overflow", r)
 }
 
+// TestOverflowLeavesNothingBehind: what still waits in a socket that lost events is older than what is read then. Here a route that needs care goes, and the event
+// of its return is lost.
+func TestOverflowLeavesNothingBehind(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, router)
+	r := open(t, Options{ReceiveBuffer: 1 << 20, Settle: time.Nanosecond})
+	const special = "172.31.0.0/24 via 10.1.0.2 mtu 1000"
+	ns.run(t, "ip route add "+special)
+	if _, err := r.Read(All); err != nil {
+		t.Fatal(err)
+	}
+	quiet(t, r)
+	before := r.Stats().Resyncs
+	var batch strings.Builder
+	for i := range 6000 {
+		if i == 500 { // far enough behind that nobody reads as far at once
+			batch.WriteString("route del " + special + "\n")
+		}
+		fmt.Fprintf(&batch, "route add 172.%d.%d.%d/32 via 10.1.0.2\n", 16+i/62500, i/250%250, i%250)
+	}
+	batch.WriteString("route add " + special + "\n")
+	ns.batch(t, batch.String())
+	quiet(t, r)
+	if r.Stats().Resyncs == before {
+		t.Fatal("nothing was lost, so that nothing was tried")
+	}
+	n := r.last
+	counted, notable := n.Routes.Count4, len(n.Routes.Notable)
+	r.routes.valid = false
+	fresh, err := r.Read(Routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notable != 1 || len(fresh.Routes.Notable) != 1 || counted != fresh.Routes.Count4 {
+		t.Errorf("%d routes need care and %d were counted, where there are %d and %d", notable, counted, len(fresh.Routes.Notable), fresh.Routes.Count4)
+	}
+}
+
 func TestWake(t *testing.T) {
 	namespace(t)
 	r := open(t, Options{})

@@ -96,10 +96,17 @@ func (r *Reader) settle(fds []unix.PollFd) error {
 	}
 }
 
-// drain reads one source until it is empty or the time is over.
+// fullDrain bounds how long a source that lost events is read without a pause.
+const fullDrain = time.Second
+
+// drain reads one source until it is empty or the time is over. One that lost events is emptied first: what waits in it is from before the loss, and after all has been read
+// anew it would undo what nobody tells again.
 func (r *Reader) drain(s *source, end time.Time) error {
 	if s.drain != nil {
 		return s.drain(r)
+	}
+	if s.full {
+		end = end.Add(fullDrain)
 	}
 	for i := 1; ; i++ {
 		n, err := receive(s.fd, r.live.buf)
@@ -108,10 +115,16 @@ func (r *Reader) drain(s *source, end time.Time) error {
 			if s.full && s.parts&Netfilter != 0 {
 				r.nftLog.lost(false)
 			}
+			if s.full && s.parts&Routes != 0 && r.routes.valid { // it took so long that routes were read meanwhile
+				r.routes.valid = false
+				r.mark(s.parts | Lost)
+			}
 			s.full = false
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
-			s.full = true
+			if !s.full {
+				s.full, end = true, end.Add(fullDrain)
+			}
 			r.lost(s.parts)
 			continue
 		case err != nil:
