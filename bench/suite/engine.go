@@ -104,6 +104,29 @@ func (e *Engine) counters(index int) (c [reason.Count]uint64, err error) {
 	return c, err
 }
 
+// Forwarded runs what forwards packets of an interface, and names the reason why one was not.
+func (e *Engine) Forwarded(index int, run func() (float64, error)) (float64, error) {
+	before, err := e.counters(index)
+	if err != nil {
+		return 0, err
+	}
+	ns, err := run()
+	var spoiled Spoiled
+	if errors.As(err, &spoiled) {
+		after, counterErr := e.counters(index)
+		if counterErr != nil {
+			return 0, counterErr
+		}
+		for i := range after {
+			if n := after[i] - before[i]; n > 0 && reason.Code(i) != reason.Fast {
+				spoiled += Spoiled(fmt.Sprintf("; %d by reason %s", n, reason.Code(i)))
+			}
+		}
+		return 0, spoiled
+	}
+	return ns, err
+}
+
 // main is the reason by which most packets left between two readings, with its share.
 func mainReason(before, after [reason.Count]uint64) (code reason.Code, share float64) {
 	var most, all uint64
