@@ -91,12 +91,8 @@ func (w *ruleWriter) steps() bool {
 			if w.mapped += len(w.ix.rs.Sets[s.Set].Elements); w.mapped > mostMappedAll {
 				return w.slow("map " + w.ix.rs.Sets[s.Set].Name + ": too many elements together with other rules' maps")
 			}
-			if s.Field == ruleset.CTZone {
-				if why, on := w.zoned(); why != "" {
-					return w.slow(why)
-				} else if !on {
-					return true
-				}
+			if s.Field == ruleset.CTZone && !w.class.Zones {
+				return w.slow(zoneUnknown)
 			}
 			if !w.setByMap(s) {
 				return true
@@ -213,10 +209,7 @@ func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
 // except leaves packets to the kernel that are in some states; false where no others are left.
 func (w *ruleWriter) except(why string, states ...uint64) bool {
 	w.flush()
-	of := ruleset.Test{Field: ruleset.CTState}
-	for _, s := range states {
-		of.Ranges = append(of.Ranges, ruleset.One(ruleset.Num(s)))
-	}
+	of := inStates(states...)
 	if those, _, none := w.and(w.when, of); !none {
 		w.emit(Entry{When: those, Then: LeaveSlow, By: w.by, Why: why})
 	}
@@ -226,11 +219,19 @@ func (w *ruleWriter) except(why string, states ...uint64) bool {
 	return !never
 }
 
+func inStates(states ...uint64) ruleset.Test {
+	of := ruleset.Test{Field: ruleset.CTState}
+	for _, s := range states {
+		of.Ranges = append(of.Ranges, ruleset.One(ruleset.Num(s)))
+	}
+	return of
+}
+
 // zoned prepares for a zone that is given: it says why all packets that get this far are the kernel's, or whether there are any that are not.
 func (w *ruleWriter) zoned() (why string, on bool) {
 	switch {
 	case !w.class.Zones:
-		return "ct zone set", false
+		return zoneUnknown, false
 	case w.place.tracked: // who has a connection keeps it
 		return "", w.except(zoneLate, ruleset.CTInvalid, ruleset.CTUntracked)
 	}
@@ -255,6 +256,11 @@ func (w *ruleWriter) setByMap(m ruleset.SetByMap) bool {
 		if !never {
 			met = true
 			e := Entry{When: when, Then: Skip, To: on, By: w.by}
+			if m.Field == ruleset.CTZone && w.place.tracked { // as except() has it, but of packets that are in the map
+				if those, _, none := w.and(when, inStates(ruleset.CTInvalid, ruleset.CTUntracked)); !none {
+					w.emit(Entry{When: those, Then: LeaveSlow, By: w.by, Why: zoneLate})
+				}
+			}
 			if m.Field != ruleset.CTZone {
 				e.Do = []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}
 			} else if !w.place.tracked {

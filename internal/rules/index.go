@@ -215,8 +215,9 @@ func ofTemplate(s ruleset.Step) bool {
 
 // Why packets are the kernel's that have a zone and no connection yet, or get a zone when tracking is past.
 const (
-	zoneAlone = "connection asked for that is but a zone"
-	zoneLate  = "ct zone set behind connection tracking"
+	zoneAlone   = "connection asked for that is but a zone"
+	zoneLate    = "ct zone set behind connection tracking"
+	zoneUnknown = "ct zone set" // the kernel's lookup knows no zones
 )
 
 // AskedFor are the fields that a step asks for.
