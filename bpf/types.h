@@ -25,6 +25,7 @@
 #define SHUNT_RULES_MARK (1U << 29)	/* rules change the mark */
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
 #define SHUNT_RULES_ZONE (1U << 27)	/* rules say in which zone a packet's connection is looked up; only where the kernel's lookup knows zones */
+#define SHUNT_RULES_TREE (1U << 26)	/* images may have trees in place of rows */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */

@@ -5,7 +5,8 @@
 
 #include "packet.h"
 
-#define RULE_STEPS	2048	/* for one packet and stage; more than that: to Linux */
+#define RULE_MOVES	12	/* at once */
+#define RULE_STEPS	2048	/* behind these for one packet and stage; more than that: to Linux */
 #define RULE_COUNTS	8	/* counters that one packet can move */
 #define RULE_DEPTH	16	/* calls within calls, as many as nf_tables allows */
 
@@ -80,6 +81,9 @@ struct rule_walk {
 	__u32 from;			/* the first entry that counts */
 	__u32 at;			/* number of the word at hand */
 	__u32 next;			/* number of the next summary */
+	__u32 trees, nexts, devices;	/* of an image with trees: how many, and where it has what rule_tree.h says */
+	__u32 leaf[4], first[4];	/* where each tree's leaf is read on, and where it begins */
+	__u32 turn, best, past_from;	/* the tree that has its turn; the first entry found by now; from where the search before began */
 	__u32 op, record;		/* operation to do next, 0 for none; of the entry with that record */
 	__u32 end;			/* where the base chain of the outermost call ends */
 	__u32 depth;
@@ -134,6 +138,8 @@ always_inline __u32 lowest_bit(__u64 x)
 	return *(volatile __u8 *)rule_at(((x & -x) * 0x03f79d71b4cb0a89ULL) >> 58);
 }
 
+#include "rule_tree.h"
+
 #define AND_ROW(dim)								\
 	do {									\
 		if (frozen.rule_dims & 1 << (dim))				\
@@ -165,6 +171,7 @@ always_inline int rule_go(struct rule_walk *w, __u32 to)
 	w->from = to;
 	w->next = to >> 12;
 	w->word = w->sum = 0;
+	w->turn = RULE_ANEW;
 	return 0;
 }
 
@@ -253,7 +260,8 @@ always_inline int rule_call(struct rule_walk *w, __u32 list, __u32 back, __u32 e
 enum set_answer { SET_OUT, SET_IN, SET_EXCEPT, SET_UNKNOWN, SET_MORE };
 always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds);	/* ipset.h */
 
-always_inline int rule_operation(struct rule_walk *w)
+/* sets: 0 where ipsets are not asked: the operation is left for the next step. */
+always_inline int rule_operation(struct rule_walk *w, const int sets)
 {
 	__u32 at = w->op, head = rule4(at), to = rule4(at + 4), v = head >> 8 & 31, x;
 
@@ -305,6 +313,8 @@ always_inline int rule_operation(struct rule_walk *w)
 			return 1;
 		break;
 	case SHUNT_O_SET:
+		if (!sets)
+			return 0;
 		x = frozen.rule_asks & SHUNT_ASKS_SETS ? set_ask(w, rule4(at + 12), rule4(at + 16)) : SET_UNKNOWN;
 		if (x == SET_UNKNOWN)
 			return rule_end(w, RULE_SLOW);
@@ -355,6 +365,8 @@ always_inline void rule_look(struct rule_walk *w)
  */
 always_inline int rule_next(struct rule_walk *w)
 {
+	if (RULE_BY_TREE && w->trees)
+		return rule_by_tree(w);
 	rule_look(w);
 	rule_look(w);
 	rule_look(w);
@@ -366,13 +378,12 @@ always_inline int rule_next(struct rule_walk *w)
 	return 1;
 }
 
-static int rule_step(__u32 i, struct rule_context *ctx)
+always_inline int rule_move(struct rule_walk *w, const int sets)
 {
-	struct rule_walk *w = ctx->w;
 	__u32 op;
 
 	if (w->op)
-		return rule_operation(w);
+		return rule_operation(w, sets);
 	if (!rule_next(w))
 		return 0;
 	op = rule4(w->record + 12);
@@ -380,6 +391,26 @@ static int rule_step(__u32 i, struct rule_context *ctx)
 		return rule_done(w);
 	w->op = op + w->base;
 	return 0;
+}
+
+/*
+ * The beginning of the walk, which is most of it: as many moves as most packets need, at once. Where returning from a function costs much (AMD's "safe RET"), a
+ * step for each of them would be most of what rules cost. Sets are left to the steps behind: this frame and theirs would not fit on the stack together.
+ */
+static __attribute__((noinline)) int rule_begin(struct rule_walk *w)
+{
+	if (RULE_BY_TREE && w->trees && rule_descend(w))
+		return rule_end(w, RULE_LONG);
+	_Pragma("clang loop unroll(disable)")
+	for (int n = 0; n < RULE_MOVES; n++)
+		if (rule_move(w, 0))
+			return 1;
+	return 0;
+}
+
+static int rule_step(__u32 i, struct rule_context *ctx)
+{
+	return rule_move(ctx->w, 1);
 }
 
 #endif

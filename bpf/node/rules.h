@@ -4,7 +4,7 @@
  *
  * Problem: a firewall must cost the same whatever the number of its rules, and a changed rule must be in force with the next packet.
  * Mechanism: all rules are data in one array. For each dimension that some rule asks for, a table leads from the packet's value to a row with a
- * bit for each rule; the rules that the packet satisfies are the bits that all rows share, in their order. A rule's record says what follows:
+ * bit for each rule; the rules that the packet satisfies are the bits that all rows share, in their order. Of many rules trees find them (rule_tree.h). A rule's record says what follows:
  * operations (conditions that no row knows, counters, marks), then where to go on. The layout is in internal/rules/image/layout.go.
  * Invariant: nothing is written but the walk's own state. Counters are collected and added at the commit point, so a packet that goes to
  * Linux has moved none. What a packet reads of an image it reads by one base; images are replaced, never changed.
@@ -125,6 +125,9 @@ __attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
 	w->sums = rule4(base + 4);
 	w->records = base + rule4(base + 8);
 	w->row[0] = ones;
+	w->trees = RULE_BY_TREE ? rule4(base + RULE_TREE) : 0;
+	if (w->trees)
+		goto devices;
 	if (w->have & 1 << SHUNT_V_FLOW) {
 		if (RULE_ASKED(SHUNT_D_SRC))
 			RULE_ROW(SHUNT_D_SRC, rule_find(w, table, arg, w->src));
@@ -142,6 +145,7 @@ __attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
 		RULE_ROW(SHUNT_D_SPORT, rule_trie(base, table, arg, w->value[SHUNT_V_SPORT], 1));
 	if (RULE_ASKED(SHUNT_D_PROTO))
 		RULE_ROW(SHUNT_D_PROTO, rule_trie(base, table, arg, w->value[SHUNT_V_PROTO], 0));
+devices:
 	if (RULE_ASKED(SHUNT_D_IIF))
 		RULE_ROW(SHUNT_D_IIF, rule_device(base, table, arg, w->in));
 	if (RULE_ASKED(SHUNT_D_OIF))
@@ -153,7 +157,8 @@ __attribute__((noinline)) __u32 rule_run(struct rule_walk *w, __u64 base)
 	w->op = w->depth = w->verdict = 0;
 	w->set.head = w->set.state = 0;
 	rule_go(w, 0);
-	bpf_loop(RULE_STEPS, rule_step, &ctx, 0);
+	if (!rule_begin(w))
+		bpf_loop(RULE_STEPS, rule_step, &ctx, 0);
 	return w->verdict;
 }
 

@@ -61,42 +61,50 @@ type TCFlows struct {
 }
 
 type TCRuleWalk struct {
-	_       structs.HostLayout
-	Word    uint64
-	Sum     uint64
-	Base    uint32
-	Sums    uint32
-	Records uint32
-	Row     [10]uint32
-	From    uint32
-	At      uint32
-	Next    uint32
-	Op      uint32
-	Record  uint32
-	End     uint32
-	Depth   uint32
-	Back    [16]uint32
-	Verdict uint32
-	N       uint32
-	Count   [8]uint32
-	Past    uint32
-	Zone    uint32
-	Mangled uint32
-	In      uint32
-	Out     uint32
-	PhysIn  uint32
-	PhysOut uint32
-	Have    uint32
-	Value   [32]uint32
-	Src     [2]uint64
-	Dst     [2]uint64
-	Hi      uint64
-	Lo      uint64
-	Keys    uint32
-	Half    uint32
-	Place   uint32
-	_       [4]byte
-	Set     struct {
+	_        structs.HostLayout
+	Word     uint64
+	Sum      uint64
+	Base     uint32
+	Sums     uint32
+	Records  uint32
+	Row      [10]uint32
+	From     uint32
+	At       uint32
+	Next     uint32
+	Trees    uint32
+	Nexts    uint32
+	Devices  uint32
+	Leaf     [4]uint32
+	First    [4]uint32
+	Turn     uint32
+	Best     uint32
+	PastFrom uint32
+	Op       uint32
+	Record   uint32
+	End      uint32
+	Depth    uint32
+	Back     [16]uint32
+	Verdict  uint32
+	N        uint32
+	Count    [8]uint32
+	Past     uint32
+	Zone     uint32
+	Mangled  uint32
+	In       uint32
+	Out      uint32
+	PhysIn   uint32
+	PhysOut  uint32
+	Have     uint32
+	Value    [32]uint32
+	Src      [2]uint64
+	Dst      [2]uint64
+	Hi       uint64
+	Lo       uint64
+	Keys     uint32
+	Half     uint32
+	Place    uint32
+	_        [4]byte
+	Set      struct {
 		_          structs.HostLayout
 		State      uint32
 		Index      uint32

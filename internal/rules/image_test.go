@@ -224,13 +224,13 @@ func frameOf(p *rules.Packet) []byte {
 	return append(append(b, l4...), make([]byte, p.EtherPadding)...)
 }
 
-// imagesOf compiles all stages of both families; limit is how many entries are written before chains are called, 0 for as many as usual.
-func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool, limit int) (programs [2]*rules.Program, images [stages]*image.Image) {
+// imagesOf compiles all stages of both families; limit is how many entries are written before chains are called, 0 for as many as usual, and treeFrom as image.Options has it.
+func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool, limit, treeFrom int) (programs [2]*rules.Program, images [stages]*image.Image) {
 	t.Helper()
 	for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
 		programs[i] = rules.FlattenWithin(rs, rules.Class{Family: family, LocalFirst: true, Zones: true}, limit)
 		for stage := range image.Stages {
-			im, err := image.Compile(programs[i], devices, image.Options{Stage: stage, CT: ct})
+			im, err := image.Compile(programs[i], devices, image.Options{Stage: stage, CT: ct, TreeFrom: treeFrom})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool
 	return programs, images
 }
 
-var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender | image.AsksReceiver, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone}
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender | image.AsksReceiver, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone, Tree: true}
 
 // TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing; and what of receivers,
 // of whom the route alone proves nothing in IPv6.
@@ -302,7 +302,7 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rs := rules.SomeRuleset(rt)
 		ct := rapid.Bool().Draw(rt, "ct")
-		programs, images := imagesOf(t, rs, rules.SomeDevices, ct, rapid.SampledFrom([]int{0, 1, 12}).Draw(rt, "limit"))
+		programs, images := imagesOf(t, rs, rules.SomeDevices, ct, rapid.SampledFrom([]int{0, 1, 12}).Draw(rt, "limit"), rapid.SampledFrom([]int{-1, 1, 2}).Draw(rt, "trees from"))
 		later := withoutOld(rs)
 		n.install(t, images)
 		for range 30 {
@@ -367,12 +367,14 @@ func TestNodeComesBack(t *testing.T) {
 		{Name: "a", Rules: []ruleset.Rule{step(3, jump("b")), step(4)}},
 		{Name: "f", Base: &ruleset.Base{Hook: ruleset.Forward, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter}, Rules: []ruleset.Rule{step(5, jump("a")), step(6)}},
 	}}}}
-	programs, images := imagesOf(t, rs, rules.SomeDevices, false, 1)
-	n.install(t, images)
-	p := rules.Packet{IIF: rules.SomeDevices[0], OIF: rules.SomeDevices[1], Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2"), Proto: 17, TTL: 64, Length: 60}
-	got, want := n.run(t, &p), programs[0].Run(p)
-	if len(want.Counted) != 7 || got.outcome != rules.Accepted || !sameCounts(got.counted, want.Counted) {
-		t.Errorf("the node says %v and counts %v, the rules %v and %v\n%s", got.outcome, got.counted, want.Outcome, want.Counted, programs[0])
+	for _, treeFrom := range []int{-1, 1} {
+		programs, images := imagesOf(t, rs, rules.SomeDevices, false, 1, treeFrom)
+		n.install(t, images)
+		p := rules.Packet{IIF: rules.SomeDevices[0], OIF: rules.SomeDevices[1], Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.2"), Proto: 17, TTL: 64, Length: 60}
+		got, want := n.run(t, &p), programs[0].Run(p)
+		if len(want.Counted) != 7 || got.outcome != rules.Accepted || !sameCounts(got.counted, want.Counted) {
+			t.Errorf("trees from %d: the node says %v and counts %v, the rules %v and %v\n%s", treeFrom, got.outcome, got.counted, want.Outcome, want.Counted, programs[0])
+		}
 	}
 }
 
@@ -406,7 +408,7 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 		}
 		b := rules.ChangeSome(rt, a)
 		ct := rapid.Bool().Draw(rt, "ct")
-		programs, images := imagesOf(t, a, rules.SomeDevices, ct, 0)
+		programs, images := imagesOf(t, a, rules.SomeDevices, ct, 0, rapid.SampledFrom([]int{-1, 1}).Draw(rt, "trees from"))
 		var overs [2]*image.Image
 		var known [2]bool
 		for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {

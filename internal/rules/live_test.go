@@ -132,7 +132,7 @@ func TestTwoLookupsInAgingSets(t *testing.T) {
 	rs := &ruleset.Ruleset{Sets: []ruleset.Set{set("10.0.0.1"), set("10.0.0.2")}, Tables: []ruleset.Table{{Dialect: ruleset.NFT, Family: ruleset.IP4, Name: "t", Chains: []ruleset.Chain{{
 		Name: "f", Base: &ruleset.Base{Hook: ruleset.Forward, Policy: ruleset.Accept}, Rules: []ruleset.Rule{{Steps: []ruleset.Step{
 			ruleset.Lookup{Set: 0, Key: []ruleset.Field{ruleset.IP4Src}}, ruleset.Lookup{Set: 1, Key: []ruleset.Field{ruleset.IP4Dst}}, ruleset.Verdict{Code: ruleset.Drop}}}}}}}}}
-	_, images := imagesOf(t, rs, rules.SomeDevices, false, 0)
+	_, images := imagesOf(t, rs, rules.SomeDevices, false, 0, 0)
 	n := loadNode(t, 1<<22, [stages]image.Shape{wholeShape, wholeShape, wholeShape, wholeShape, wholeShape, wholeShape})
 	n.install(t, images)
 	for _, c := range []struct {

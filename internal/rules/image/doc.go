@@ -8,7 +8,7 @@
 // Mechanism: the entries of a rules.Program that belong to one stage (before or after the route) are written one behind the other, called
 // lists behind the main one, each list with an entry at its end that everything satisfies. For each dimension that entries ask for
 // (addresses, ports, protocol, interfaces) a table leads from the packet's value to a row of bits, one for each entry; the rows are and-ed, and
-// the entries that are left come out in order. An entry's record says what to count and where to go on. Conditions that no row knows
+// the entries that are left come out in order. Of hundreds of entries trees lead to the few that a packet may satisfy instead (tree.go). An entry's record says what to count and where to go on. Conditions that no row knows
 // are a few operations of the record. bpf/node/rules.h reads all of it; the layout is described there and in layout.go.
 //
 // Invariant: for every packet an image gives the verdict, the counters and the mark of its program, or leaves the packet to Linux. What the

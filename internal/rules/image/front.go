@@ -22,7 +22,7 @@ func Front(changed []ruleset.Rule, class rules.Class, devices []rules.Device, sh
 		chain.Rules = append(chain.Rules, ruleset.Rule{Number: i + 1, Steps: steps})
 	}
 	rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: class.Family, Chains: []ruleset.Chain{chain}}}}
-	im, err := Compile(rules.Flatten(rs, rules.Class{Family: class.Family}), devices, Options{Stage: Post})
+	im, err := Compile(rules.Flatten(rs, rules.Class{Family: class.Family}), devices, Options{Stage: Post, TreeFrom: -1})
 	if err == nil && im != nil && (im.Shape.Dims&^shape.Dims != 0 || im.Shape.Asks != 0 || im.Shape.Sets != 0 || len(im.Counters) > 0) {
 		return nil, fmt.Errorf("changed rules ask for %+v, programs know %+v", im.Shape, shape)
 	}
@@ -32,7 +32,7 @@ func Front(changed []ruleset.Rule, class rules.Class, devices []rules.Device, sh
 // Over makes the image of what packets of changed rules meet behind the route (rules.Over), to be asked there before the image from before those changed. It asks for nothing
 // that programs of the shape do not know.
 func Over(pr *rules.Program, devices []rules.Device, ct bool, shape Shape) (*Image, error) {
-	im, err := Compile(pr, devices, Options{Stage: Post, CT: ct, Valued: valued(pr.Class.Family, shape) &^ shape.Dims})
+	im, err := Compile(pr, devices, Options{Stage: Post, CT: ct, Valued: valued(pr.Class.Family, shape) &^ shape.Dims, TreeFrom: -1})
 	if err == nil && im != nil && (im.Shape.Dims&^shape.Dims != 0 || im.Shape.Asks&^(shape.Asks|always(pr.Class.Family, shape)) != 0 || im.Shape.Sets&^shape.Sets != 0) {
 		return nil, fmt.Errorf("changed rules ask for %+v, programs know %+v", im.Shape, shape)
 	}

@@ -26,6 +26,7 @@ type Shape struct {
 	Dims uint16 // 1 << Dim
 	Asks uint32 // 1 << value: what the conditions ask for that no row knows; AsksSender, AsksReceiver
 	Sets Sets
+	Tree bool // entries may be found by trees, in place of rows
 }
 
 // AsksSender, in Shape.Asks, says that the image holds for senders whose address is of type unicast, which the program has to prove: SHUNT_ASKS_SENDER.
@@ -44,12 +45,13 @@ const (
 	SetsTrack Sets = 1 << 28
 	SetsZone  Sets = 1 << 27
 
-	shapeOn = 1 << 31 // SHUNT_RULES_ON
+	shapeOn   = 1 << 31 // SHUNT_RULES_ON
+	shapeTree = 1 << 26 // SHUNT_RULES_TREE
 )
 
 // Or is the shape that serves both.
 func (s Shape) Or(t Shape) Shape {
-	return Shape{s.On || t.On, s.Dims | t.Dims, s.Asks | t.Asks, s.Sets | t.Sets}
+	return Shape{s.On || t.On, s.Dims | t.Dims, s.Asks | t.Asks, s.Sets | t.Sets, s.Tree || t.Tree}
 }
 
 // Word is the shape but for Asks, as programs are told (struct shunt_rule_shape); 0 where there is no stage.
@@ -57,7 +59,11 @@ func (s Shape) Word() uint32 {
 	if !s.On {
 		return 0
 	}
-	return uint32(s.Dims) | uint32(s.Sets) | shapeOn
+	word := uint32(s.Dims) | uint32(s.Sets) | shapeOn
+	if s.Tree {
+		word |= shapeTree
+	}
+	return word
 }
 
 // Image is what one stage does to the packets of one family.
@@ -95,6 +101,8 @@ type Options struct {
 	CT bool
 	// Valued are dimensions (1 << Dim) that no row is to be made of: what they stand for is asked one by one.
 	Valued uint16
+	// TreeFrom is how many entries it takes to have trees in place of rows (and in a leaf at most, if that is fewer than usual): 0 for as many as are worth it, less for never.
+	TreeFrom int
 }
 
 // Compile makes the image of one stage of a program whose class leaves the devices open. devices are all logical interfaces that a packet can come
@@ -105,5 +113,5 @@ func Compile(pr *rules.Program, devices []rules.Device, o Options) (*Image, erro
 	if entries == nil {
 		return nil, nil
 	}
-	return layOut(entries, devices, pr.Class)
+	return layOut(entries, devices, pr.Class, o)
 }

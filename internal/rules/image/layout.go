@@ -12,7 +12,7 @@ import (
 
 // The layout, in the order of the bytes; all in the machine's order, offsets in bytes from the image's beginning:
 //
-//	header   u32 words, sums, entries, ones; then for each dimension u32 table, arg
+//	header   u32 words, sums, entries, ones; then for each dimension u32 table, arg; at treeAt of trees, if there are any in place of rows (tree.go)
 //	records  for each entry u32 then, to, count, ops
 //	ops      the operations of entries that need more, see op
 //	rows     for each class of a dimension: u64 sums of summary, u64 words of bits; ones is a row with every bit
@@ -73,7 +73,7 @@ type writer struct {
 	sum     []uint64
 }
 
-func layOut(in *lowered, devices []rules.Device, class rules.Class) (*Image, error) {
+func layOut(in *lowered, devices []rules.Device, class rules.Class, o Options) (*Image, error) {
 	if len(in.entries) > maxEntries {
 		return nil, fmt.Errorf("%d entries of rules are more than the data path takes (%d)", len(in.entries), maxEntries)
 	}
@@ -95,15 +95,21 @@ func layOut(in *lowered, devices []rules.Device, class rules.Class) (*Image, err
 	w.put(0, uint32(words))
 	w.put(4, uint32((words+63)/64))
 	w.put(8, headerSize)
-	ones := make([]uint64, words)
-	for i := range in.entries {
+	if !w.trees(class.Family, o.TreeFrom) {
+		w.rows(class.Family)
+	}
+	return &w.Image, nil
+}
+
+func (w *writer) rows(family ruleset.Family) {
+	ones := make([]uint64, (len(w.in.entries)+63)/64)
+	for i := range w.in.entries {
 		ones[i>>6] |= 1 << (i & 63)
 	}
 	w.put(12, w.row(ones))
 	for d := range NumDims {
-		w.dim(d, class.Family)
+		w.dim(d, family)
 	}
-	return &w.Image, nil
 }
 
 func (w *writer) put(at int, v uint32) { binary.NativeEndian.PutUint32(w.Bytes[at:], v) }
