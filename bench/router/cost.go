@@ -100,7 +100,10 @@ func costTurn(b *suite.Bench, c configuration, hook graph.Hook, nothing *ebpf.Pr
 		return n.Node(lab.Dut).Do(func() error {
 			frame := lab.Edited(flow.UDP("0123456789abcdefgh"))
 			var fast float64
-			err := b.Retry(variant, func() (err error) { fast, err = e.Forwarded(in.Index, func() (float64, error) { return r.Once(frame) }); return err })
+			err := b.Retry(variant, func() (err error) {
+				fast, err = e.Forwarded(in.Index, func() (float64, error) { return r.Once(frame) })
+				return err
+			})
 			if err != nil {
 				return err
 			}
