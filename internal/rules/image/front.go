@@ -29,6 +29,9 @@ func Front(changed []ruleset.Rule, class rules.Class, devices []rules.Device, sh
 	return im, err
 }
 
+// ErrWhom is why there is no image of changed rules where it would leave out packets that they concern; who asked for one waits for the images of all rules.
+var ErrWhom = errors.New("it cannot be said whom changed rules concern")
+
 // Over makes the image of what packets of changed rules meet behind the route (rules.Over), to be asked there before the image from before those changed. It asks for nothing
 // that programs of the shape do not know.
 func Over(pr *rules.Program, devices []rules.Device, ct bool, shape Shape) (*Image, error) {
@@ -37,7 +40,7 @@ func Over(pr *rules.Program, devices []rules.Device, ct bool, shape Shape) (*Ima
 		return nil, fmt.Errorf("changed rules ask for %+v, programs know %+v", im.Shape, shape)
 	}
 	if err == nil && im != nil && slices.ContainsFunc(im.Left, func(s rules.SlowTraffic) bool { return s.By == rules.Ref{} }) {
-		return nil, errors.New("it cannot be said whom changed rules concern")
+		return nil, ErrWhom
 	}
 	return im, err
 }
