@@ -260,7 +260,9 @@ always_inline int rule_call(struct rule_walk *w, __u32 list, __u32 back, __u32 e
 enum set_answer { SET_OUT, SET_IN, SET_EXCEPT, SET_UNKNOWN, SET_MORE };
 always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds);	/* ipset.h */
 
-/* sets: 0 where ipsets are not asked: the operation is left for the next step. */
+#define RULE_LATER 2	/* of a move: it asks an ipset, and has to be made where that is possible */
+
+/* sets: 0 where ipsets are not asked. */
 always_inline int rule_operation(struct rule_walk *w, const int sets)
 {
 	__u32 at = w->op, head = rule4(at), to = rule4(at + 4), v = head >> 8 & 31, x;
@@ -314,7 +316,7 @@ always_inline int rule_operation(struct rule_walk *w, const int sets)
 		break;
 	case SHUNT_O_SET:
 		if (!sets)
-			return 0;
+			return RULE_LATER;
 		x = frozen.rule_asks & SHUNT_ASKS_SETS ? set_ask(w, rule4(at + 12), rule4(at + 16)) : SET_UNKNOWN;
 		if (x == SET_UNKNOWN)
 			return rule_end(w, RULE_SLOW);
@@ -402,9 +404,12 @@ static __attribute__((noinline)) int rule_begin(struct rule_walk *w)
 	if (RULE_BY_TREE && w->trees && rule_descend(w))
 		return rule_end(w, RULE_LONG);
 	_Pragma("clang loop unroll(disable)")
-	for (int n = 0; n < RULE_MOVES; n++)
-		if (rule_move(w, 0))
-			return 1;
+	for (int n = 0; n < RULE_MOVES; n++) {
+		int r = rule_move(w, 0);
+
+		if (r)
+			return r != RULE_LATER;
+	}
 	return 0;
 }
 

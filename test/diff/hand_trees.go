@@ -85,10 +85,14 @@ func treeRules() hand {
 	}
 	rules = append(rules, "-A FORWARD")
 	all := join(some(), services(), packets)
-	h := hand{name: "rules in trees", loads: true, why: "so many rules that they are found by trees, and changes among them", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, "fast"},
-		steps: []handStep{step(all, append(to5(gw1, gw1v6), restore("iptables-legacy", "filter", ":FORWARD ACCEPT [0:0]; :u - [0:0]", rules...))...)}}
+	load := func(rules []string) string {
+		return restore("iptables-legacy", "filter", ":FORWARD ACCEPT [0:0]; :u - [0:0]", rules...)
+	}
+	h := hand{name: "rules in trees", loads: true, why: "so many rules that they are found by trees, changes among them, and the way there and back", slow: Excuse{IP4: true, IP6: true}, reasons: []string{drop, "fast"},
+		steps: []handStep{step(all, append(to5(gw1, gw1v6), load(rules[:50]))...), atOnce(all, load(rules)), step(all)}}
 	for _, do := range []string{"iptables-legacy -I FORWARD 300 -p udp --dport 2000 -j DROP", "iptables-legacy -D FORWARD 1", "iptables-legacy -F u", "iptables-legacy -A FORWARD -p tcp -j DROP", "iptables-legacy -P FORWARD DROP"} {
 		h.steps = append(h.steps, atOnce(all, do), step(all))
 	}
+	h.steps = append(h.steps, atOnce(all, load(rules[:50])), step(all))
 	return h
 }

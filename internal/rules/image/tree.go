@@ -4,7 +4,6 @@ package image
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
@@ -57,8 +56,7 @@ var (
 // span is a range of values, its ends included.
 type span struct{ lo, hi uint32 }
 
-func (s span) meets(t span) bool { return s.lo <= t.hi && t.lo <= s.hi }
-func (s span) has(t span) bool   { return s.lo <= t.lo && t.hi <= s.hi }
+func (s span) has(t span) bool { return s.lo <= t.lo && t.hi <= s.hi }
 
 // box is what one record asks.
 type box struct {
@@ -69,7 +67,7 @@ type box struct {
 	hides   uint16 // up to which entry no packet gets that is in the box; 0: the entry does not decide, or asks for more
 }
 
-// forest grows the trees of an image.
+// forest grows the trees of an image. Its boxes are in the order of their entries, and so are all lists of them.
 type forest struct {
 	*writer
 	few     int // records that are not worth another node
@@ -452,12 +450,11 @@ func (f *forest) try(of []int32, field int, within, hull span, parts int) (c cut
 		squares += n * n
 	}
 	c.cost = float64(squares) / float64(max(total, 1))
-	return c, c.parts > 1 && total <= 2*len(of)+c.parts+bits.Len(uint(len(of)))
+	return c, c.parts > 1 && total <= 2*len(of)+c.parts
 }
 
 // leaf writes the records of a leaf, or finds where the same are.
 func (f *forest) leaf(of []int32) uint32 {
-	slices.SortFunc(of, func(a, b int32) int { return int(f.boxes[a].entry) - int(f.boxes[b].entry) })
 	bytes := make([]byte, leafSize*(len(of)+1))
 	for n, i := range of {
 		b, r := &f.boxes[i], bytes[leafSize*n:]

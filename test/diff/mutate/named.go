@@ -118,7 +118,7 @@ var named = []struct{ what, file, line, with string }{
 	{"a record's destination port is not compared", "bpf/node/rule_tree.h", `\(of >> 48\) - \(__u16\)\(w->value\[SHUNT_V_DPORT\] - \(of >> 32\)\);`, `0;`},
 	{"records are not asked for their devices", "bpf/node/rule_tree.h", `out \|= !\(of & w->row\[SHUNT_D_IIF\]\);`, `;`},
 	{"a node has half as many parts", "bpf/node/rule_tree.h", `>> \(node >> 32 & 31\);`, `>> ((node >> 32 & 31) + 1);`},
-	{"a range that covers half of a region covers all of it", "internal/rules/image/tree.go", `if !b.at\[c\].has\(r\) \{`, `if !b.at[c].meets(r) {`},
+	{"a range that covers half of a region covers all of it", "internal/rules/image/tree.go", `if !b.at\[c\].has\(r\) \{`, `if b.at[c].lo > r.hi || r.lo > b.at[c].hi {`},
 	{"what newer rules decide is decided by the older ones too", "bpf/node/rules.h", `if \(v == RULE_ACCEPT\) \{`, `if (v) {`},
 	{"devices that an image does not know are others", "bpf/node/rule_step.h", `rule4\(at\) == index \? rule4\(at \+ 4\) : 0;`, `rule4(at + 4);`},
 	{"short transport headers come to rules", "bpf/node/rules.h", `if \(len < header \+ \(proto`, `if (0 && len < header + (proto`},
