@@ -233,18 +233,7 @@ func asksDims(e *entry) bool {
 func (f *forest) gatherDevices() bool {
 	for side, d := range [2]Dim{IIF, OIF} {
 		f.sides[side], f.bit[side] = map[string]uint32{}, map[int]uint32{}
-		var lists [][]ruleset.Range
-		for i := range f.in.entries {
-			a := &f.in.entries[i].dims[d]
-			if !a.is {
-				continue
-			}
-			key := rangesKey(a.values)
-			if _, known := f.sides[side][key]; !known {
-				f.sides[side][key] = 0
-				lists = append(lists, a.values)
-			}
-		}
+		lists := f.deviceLists(d)
 		if len(lists) == 0 {
 			continue
 		}
@@ -252,27 +241,55 @@ func (f *forest) gatherDevices() bool {
 		for _, dev := range sideDevices(d, f.writer.devices) {
 			kind := make([]byte, len(lists))
 			for i, l := range lists {
-				if slices.ContainsFunc(l, func(r ruleset.Range) bool { return r.Has(ruleset.Num(uint64(dev.Index))) }) {
+				if has(l, dev.Index) {
 					kind[i] = 1
 				}
 			}
-			if _, known := kinds[string(kind)]; !known {
+			bit, known := kinds[string(kind)]
+			if !known {
 				if len(kinds) == 32 {
 					return false
 				}
-				kinds[string(kind)] = 1 << len(kinds)
+				bit = 1 << len(kinds)
+				kinds[string(kind)] = bit
 			}
-			f.bit[side][dev.Index] = kinds[string(kind)]
+			f.bit[side][dev.Index] = bit
 		}
-		for kind, bit := range kinds {
-			for i, l := range lists {
-				if kind[i] == 1 {
-					f.sides[side][rangesKey(l)] |= bit
-				}
-			}
+		for i, l := range lists {
+			f.sides[side][rangesKey(l)] = bitsOf(kinds, i)
 		}
 	}
 	return true
+}
+
+// deviceLists gives each list of devices that entries ask for once.
+func (f *forest) deviceLists(d Dim) (lists [][]ruleset.Range) {
+	known := map[string]bool{}
+	for i := range f.in.entries {
+		a := &f.in.entries[i].dims[d]
+		if !a.is {
+			continue
+		}
+		if key := rangesKey(a.values); !known[key] {
+			known[key] = true
+			lists = append(lists, a.values)
+		}
+	}
+	return lists
+}
+
+func has(list []ruleset.Range, index int) bool {
+	return slices.ContainsFunc(list, func(r ruleset.Range) bool { return r.Has(ruleset.Num(uint64(index))) })
+}
+
+// bitsOf gathers the bits of the kinds whose devices are in a list.
+func bitsOf(kinds map[string]uint32, list int) (bits uint32) {
+	for kind, bit := range kinds {
+		if kind[list] == 1 {
+			bits |= bit
+		}
+	}
+	return bits
 }
 
 func rangesKey(rs []ruleset.Range) string {
