@@ -99,12 +99,15 @@ func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf
 	}
 }
 
-// lesser is a configuration that makes a smaller program, and what is lost by it; "" if there is none. Sampling goes before forwarding.
+// lesser is a configuration that makes a smaller program, and what is lost by it; "" if there is none. Sampling goes before speed, and speed before forwarding.
 func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
 	switch {
 	case c.Flows != 0:
 		c.Flows = 0
 		return c, "flows are not sampled"
+	case c.Cache4 != 0 || c.Cache6 != 0:
+		c.Cache4, c.Cache6 = 0, 0
+		return c, "routes are not remembered"
 	case c.Nat != 0:
 		c.Nat = 0
 		return c, "what is translated stays with Linux"
