@@ -87,6 +87,8 @@ func (o *compiling) check() error {
 		return usagef("what is it for? -o FILE writes an object, --explain and --list show the rules")
 	case o.hook == "" && o.output != "":
 		return usagef("say with --hook xdp or --hook tc where the object will be attached")
+	case o.output == "-":
+		return usagef("-o -: an object is not written to standard output, where --explain and --list print; -o ./- is a file of that name")
 	case len(o.iface) > 15:
 		return usagef("--interface %q: the name of an interface has 15 characters at most", o.iface)
 	case o.json && o.explain == o.list:
@@ -118,7 +120,7 @@ func (o *compiling) run(c *cobra.Command, name string) error {
 		}
 	}
 	if o.output != "" {
-		if err := replaceFile(o.output, result.Object); err != nil {
+		if err := writeObject(o.output, result.Object); err != nil {
 			return err
 		}
 	}
@@ -137,27 +139,48 @@ func readInput(stdin io.Reader, name string) ([]byte, string, error) {
 	return text, name, err
 }
 
-// replaceFile writes a file as a whole or not at all.
+// writeObject writes a file as a whole or not at all. What is there and no file, such as /dev/null, is written into, and a link followed.
+func writeObject(name string, content []byte) error {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = writeInto(name, content)
+	} else {
+		err = replaceFile(name, content)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+func writeInto(name string, content []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
 func replaceFile(name string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
+		return err
 	}
 	_, err = f.Write(content)
 	if err == nil {
 		err = f.Chmod(0o644)
 	}
-	if err2 := f.Close(); err == nil {
-		err = err2
-	}
-	if err == nil {
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	return nil
+	return err
 }
 
 // tell says what was made.
@@ -186,15 +209,16 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 	for _, f := range r.Fates {
 		n[f.Outcome]++
 	}
-	fmt.Fprintf(w, "%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that no forwarded packet meets\n",
-		o.output, n["compiled"]+n["mapping"], format, n["mapping"], n["linux"], n["unmet"])
+	fmt.Fprintf(w, "%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that accept what passes anyway, %d that no forwarded packet meets\n",
+		o.output, n["compiled"]+n["mapping"], format, n["mapping"], n["linux"], n["passes"], n["unmet"])
 	return nil
 }
 
 func printFates(w *screen, r *compile.Result) {
 	rows := [][]cell{heads("CHAIN", ">RULE", "OBJECT", "")}
 	for _, f := range r.Fates {
-		outcome := map[string]cell{"compiled": {text: "decides", sgr: green}, "linux": {text: "to Linux", sgr: yellow}, "unmet": {text: "unmet", sgr: dim}, "mapping": {text: "maps", sgr: green}}[f.Outcome]
+		outcome := map[string]cell{"compiled": {text: "decides", sgr: green}, "linux": {text: "to Linux", sgr: yellow}, "passes": {text: "passes", sgr: green},
+			"unmet": {text: "unmet", sgr: dim}, "mapping": {text: "maps", sgr: green}}[f.Outcome]
 		rows = append(rows, []cell{{text: strings.Join([]string{f.Family, f.Table, f.Chain}, " ")}, number(f.Number), outcome, {text: f.Text}})
 		if f.Why != "" {
 			rows = append(rows, []cell{{}, {}, {}, {text: "  " + f.Why, sgr: outcome.sgr}})

@@ -168,6 +168,9 @@ func printInterface(w *screen, i *api.Interface) {
 			continue
 		}
 		fmt.Fprintf(w, "  %-7s %d fast", hook, p.Fast)
+		if top := topReasons(p.Dropped); top != "" {
+			fmt.Fprintf(w, "; %d dropped: %s", total(p.Dropped), top)
+		}
 		if top := topReasons(p.Slow); top != "" {
 			fmt.Fprintf(w, "; %d to Linux: %s", total(p.Slow), top)
 		}

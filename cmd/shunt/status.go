@@ -17,7 +17,7 @@ func newStatus(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "show what is fast, and why the rest is not",
-		Long: `Show each interface with its hook, whether forwarding from it is fast for each family, its packets, and one line for each reason why it is not.
+		Long: `Show each interface with its hook, whether forwarding from it is fast for each family, its packets (forwarded, dropped as Linux would, left to Linux), and one line for each reason why it is not.
 The names of the reasons are listed by "shunt show reasons" and in docs/reasons.md.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -102,11 +102,11 @@ func namespaceState(n api.Namespace) cell {
 }
 
 func printInterfaces(w *screen, faces []api.Interface) {
-	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", "IP4", "IP6", ">FAST", ">SLOW", "")}
+	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", "IP4", "IP6", ">FAST", ">DROPPED", ">SLOW", "")}
 	for _, i := range faces {
 		rows = append(rows, []cell{
 			{text: i.Name}, {text: hookCell(i)}, stateCell(i.State), stateCell(i.IP4), stateCell(i.IP6),
-			number(i.Packets.Fast), number(total(i.Packets.Slow)), {text: topReasons(i.Packets.Slow), sgr: dim},
+			number(i.Packets.Fast), number(total(i.Packets.Dropped)), number(total(i.Packets.Slow)), {text: topReasons(i.Packets.Slow), sgr: dim},
 		})
 	}
 	w.table(rows)
@@ -131,7 +131,7 @@ func total(byReason map[string]uint64) (n uint64) {
 	return n
 }
 
-// topReasons are the three most frequent reasons of slow packets.
+// topReasons are the three most frequent reasons of packets that were not forwarded.
 func topReasons(slow map[string]uint64) string {
 	names := make([]string, 0, len(slow))
 	for name := range slow {

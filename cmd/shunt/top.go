@@ -74,16 +74,17 @@ func printRates(w *screen, old, s *api.Status, passed time.Duration) {
 	for _, i := range old.Interfaces {
 		before[i.Ifindex] = i
 	}
-	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", ">FAST/S", ">MBIT/S", ">SLOW/S", ">FAST %", "SLOW BECAUSE")}
+	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", ">FAST/S", ">MBIT/S", ">DROP/S", ">SLOW/S", ">FAST %", "SLOW BECAUSE")}
 	for _, i := range s.Interfaces {
 		if i.Hook == "none" {
 			continue
 		}
 		b := before[i.Ifindex].Packets
 		fast, slow := rate(b.Fast, i.Packets.Fast, passed), rate(total(b.Slow), total(i.Packets.Slow), passed)
+		dropped := rate(total(b.Dropped), total(i.Packets.Dropped), passed)
 		share := "-"
-		if fast+slow > 0 {
-			share = fmt.Sprintf("%.1f", 100*fast/(fast+slow))
+		if all := fast + dropped + slow; all > 0 {
+			share = fmt.Sprintf("%.1f", 100*(fast+dropped)/all)
 		}
 		recent := map[string]uint64{}
 		for reason, n := range i.Packets.Slow {
@@ -92,7 +93,7 @@ func printRates(w *screen, old, s *api.Status, passed time.Duration) {
 			}
 		}
 		rows = append(rows, []cell{{text: i.Name}, {text: i.Hook}, stateCell(i.State), decimal(fast), decimal(8 * rate(b.Bytes, i.Packets.Bytes, passed) / 1e6),
-			decimal(slow), {text: share, right: true}, {text: topReasons(recent), sgr: dim}})
+			decimal(dropped), decimal(slow), {text: share, right: true}, {text: topReasons(recent), sgr: dim}})
 	}
 	w.table(rows)
 }

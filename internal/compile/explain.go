@@ -17,7 +17,7 @@ type Fate struct {
 	Chain   string `json:"chain"`
 	Number  int    `json:"number"` // 0 for the chain as a whole
 	Text    string `json:"text"`
-	Outcome string `json:"outcome"` // "compiled", "linux", "unmet", "mapping"
+	Outcome string `json:"outcome"` // "compiled", "linux", "passes", "unmet", "mapping"
 	Why     string `json:"why,omitempty"`
 }
 
@@ -67,7 +67,7 @@ func (e *explainer) fates() (out []Fate) {
 			for k := range c.Rules {
 				r := &c.Rules[k]
 				f := Fate{Family: t.Family.String(), Table: t.Name, Chain: c.Name, Number: r.Number, Text: r.Text}
-				f.Outcome, f.Why = "unmet", e.unmet(t, c)
+				f.Outcome, f.Why = e.unmet(t, c, r)
 				if why := e.maps.of[r]; why != "" {
 					f.Outcome, f.Why = "mapping", why
 				} else if own := e.reduced.Tables[i].Chains[j].Rules; k < len(own) {
@@ -135,15 +135,25 @@ func reasons(r *ruleset.Rule, why []string) string {
 	return strings.Join(out, "; ")
 }
 
-// unmet says why no packet that the object decides about meets a rule.
-func (e *explainer) unmet(t *ruleset.Table, c *ruleset.Chain) string {
+// unmet says why the object has nothing of a rule: no packet that it decides about meets the rule, or the rule accepts what the object passes anyway.
+func (e *explainer) unmet(t *ruleset.Table, c *ruleset.Chain, r *ruleset.Rule) (outcome, why string) {
 	switch {
 	case t.Dormant:
-		return "its table is dormant"
+		return "unmet", "its table is dormant"
 	case t.Family == ruleset.Bridge || t.Family == ruleset.ARP:
-		return "routed packets do not meet this family"
+		return "unmet", "routed packets do not meet this family"
 	case c.Base != nil && (c.Base.Hook == ruleset.Input || c.Base.Hook == ruleset.Output):
-		return "forwarded packets do not meet this hook"
+		return "unmet", "forwarded packets do not meet this hook"
+	case accepts(r):
+		return "passes", "the object passes what it accepts without asking, unless no packet reaches it; Linux needs it"
 	}
-	return "no forwarded packet reaches it, or it changes nothing"
+	return "unmet", "no forwarded packet reaches it, or it changes nothing"
+}
+
+func accepts(r *ruleset.Rule) bool {
+	if len(r.Steps) == 0 {
+		return false
+	}
+	v, ok := r.Steps[len(r.Steps)-1].(ruleset.Verdict)
+	return ok && v.Code == ruleset.Accept
 }

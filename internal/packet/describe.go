@@ -172,10 +172,16 @@ func Changes(in, out []byte) (changes []string) {
 	add("source MAC", a.eth.SrcMAC, b.eth.SrcMAC)
 	add("VLAN tags", tagList(a.tags), tagList(b.tags))
 	if a.ip4 != nil && b.ip4 != nil {
+		add("source", a.end(a.ip4.SrcIP, true), b.end(b.ip4.SrcIP, true))
+		add("destination", a.end(a.ip4.DstIP, false), b.end(b.ip4.DstIP, false))
+		add("TOS", fmt.Sprintf("0x%02x", a.ip4.TOS), fmt.Sprintf("0x%02x", b.ip4.TOS))
 		add("TTL", a.ip4.TTL, b.ip4.TTL)
 		add("header checksum", fmt.Sprintf("%#04x", a.ip4.Checksum), fmt.Sprintf("%#04x", b.ip4.Checksum))
 	}
 	if a.ip6 != nil && b.ip6 != nil {
+		add("source", a.end(a.ip6.SrcIP, true), b.end(b.ip6.SrcIP, true))
+		add("destination", a.end(a.ip6.DstIP, false), b.end(b.ip6.DstIP, false))
+		add("traffic class", fmt.Sprintf("0x%02x", a.ip6.TrafficClass), fmt.Sprintf("0x%02x", b.ip6.TrafficClass))
 		add("hop limit", a.ip6.HopLimit, b.ip6.HopLimit)
 	}
 	if len(a.tags) == len(b.tags) {

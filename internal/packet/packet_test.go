@@ -87,10 +87,26 @@ func TestChanges(t *testing.T) {
 		}
 		return f
 	}
-	got := Changes(frame("udp 10.0.0.1:53 > 10.2.0.9:4 pad=90"), frame("udp 10.0.0.1:53 > 10.2.0.9:4 ttl=63 dmac=02:00:00:00:00:05"))
-	for i, want := range []string{"destination MAC 02:aa:00:00:00:09 → 02:00:00:00:00:05", "TTL 64 → 63", "header checksum", "frame length 90 → 60"} {
-		if i >= len(got) || !strings.Contains(got[i], want) {
-			t.Fatalf("%q, want %q at %d", got, want, i)
+	for _, c := range []struct {
+		in, out string
+		want    []string
+	}{
+		{"udp 10.0.0.1:53 > 10.2.0.9:4 pad=90", "udp 10.0.0.1:53 > 10.2.0.9:4 ttl=63 dmac=02:00:00:00:00:05",
+			[]string{"destination MAC 02:aa:00:00:00:09 → 02:00:00:00:00:05", "TTL 64 → 63", "header checksum", "frame length 90 → 60"}},
+		{"udp 10.0.0.1:53 > 10.2.0.9:4", "udp 192.0.2.1:1024 > 10.2.0.7:5 tos=0x10",
+			[]string{"source 10.0.0.1:53 → 192.0.2.1:1024", "destination 10.2.0.9:4 → 10.2.0.7:5", "TOS 0x00 → 0x10", "header checksum"}},
+		{"icmp 10.0.0.1 > 10.2.0.9", "icmp 192.0.2.1 > 10.2.0.9", []string{"source 10.0.0.1 → 192.0.2.1", "header checksum"}},
+		{"tcp [fd00::1]:1 > [fd00::2]:2", "tcp [fd00::3]:1 > [fd00::2]:2 tos=4", []string{"source [fd00::1]:1 → [fd00::3]:1", "traffic class 0x00 → 0x04"}},
+	} {
+		got := Changes(frame(c.in), frame(c.out))
+		if len(got) != len(c.want) {
+			t.Errorf("%s, %s: %q, want %q", c.in, c.out, got, c.want)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.Contains(got[i], want) {
+				t.Errorf("%s, %s: %q, want %q at %d", c.in, c.out, got, want, i)
+			}
 		}
 	}
 }
