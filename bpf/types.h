@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define SHUNT_GUARD_WORDS 10	/* words that all packets of a program rest on, at most */
+#define SHUNT_GUARD_WORDS 12	/* words that all packets of a program rest on, at most */
 #define SHUNT_FAMILY_WORDS 16	/* the same for those of one family */
 #define SHUNT_GUARD_SLOTS 512	/* words that one namespace can watch */
 #define SHUNT_NEIGH_SLOTS 512	/* per CPU, see struct shunt_neigh_use */
@@ -30,6 +30,7 @@
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
 #define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
+#define SHUNT_VETH (1U << 27)	/* in values of tx_tc: the port is a veth */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_ASKS_SENDER (1U << 30)	/* the same: what rules say holds for a sender whose address is of type unicast (node/sender.h) */
@@ -220,7 +221,8 @@ struct shunt_bridges {
 	__u16 tag_proto;	/* in a VLAN device: protocol and number, from its struct net_device on */
 	__u16 tag_maps;		/* how many priorities it translates on the way out */
 	__u16 tag_device;	/* the device that it is on */
-	__u16 pad[2];
+	__u16 veth_end;		/* as veth_peer, also where peers are not entered; 0: not known */
+	__u16 dev_xdp_skb;	/* in struct net_device: its generic XDP program */
 };
 
 /* How sets of one type and family are asked; images have a table of them. What a method does not need is 0. */
@@ -573,6 +575,7 @@ enum shunt_word {
 	SHUNT_W_DEV_PTYPE_ALL,
 	SHUNT_W_DEV_FORWARDING6,
 	SHUNT_W_DEV_DISABLE6,
+	SHUNT_W_DEV_HANDLER,	/* who takes its frames: a bridge, a bond, a macvlan …, wherever that is */
 	SHUNT_W_COUNT,
 };
 

@@ -156,6 +156,7 @@ always_inline void dev_words(struct shunt_guard_query *q, struct net_device *dev
 		WORD(q, SHUNT_W_DEV_DISABLE6, AT(in6, cnf.disable_ipv6), __u32);
 	}
 	WORD(q, SHUNT_W_DEV_PTYPE_ALL, AT(dev, ptype_all), __u64);
+	WORD(q, SHUNT_W_DEV_HANDLER, AT(dev, rx_handler), __u64);
 }
 
 SEC("syscall")

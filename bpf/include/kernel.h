@@ -188,6 +188,7 @@ struct net_device {
 	struct in_device *ip_ptr;
 	struct inet6_dev *ip6_ptr;
 	struct list_head ptype_all;
+	void *rx_handler;
 	struct hlist_node index_hlist;
 };
 struct net {

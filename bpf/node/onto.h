@@ -145,6 +145,8 @@ always_inline void onto(struct packet *p)
 	if (!way)
 		return;
 	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && !how && peer_would(dev, mac, len);
+	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
+		return;
 	p->onto = port & ~SHUNT_BRIDGED;
 	note_neighbour(p);
 }

@@ -40,6 +40,14 @@ always_inline int peer_takes(struct packet *p, __u64 dev)
 	return peer_would(dev, *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32, is_gso(p) ? 0 : p->len);
 }
 
+/* What bpf_redirect() sends by the veth at `dev` passes by a generic XDP program at the other end, which Linux would run (skb->redirected, netif_receive_generic_xdp()). Is there one? */
+always_inline int passes_by(__u64 dev)
+{
+	__u64 peer = frozen.bridges.veth_end ? BRIDGE8(dev, veth_end) : 0;
+
+	return peer && BRIDGE8(peer, dev_xdp_skb);
+}
+
 /* Older kernels leave to the program what veth_xmit() clears where a frame changes its namespace. */
 always_inline int redirect_peer(struct packet *p, __u32 out)
 {

@@ -91,6 +91,8 @@ always_inline int node_turn(struct packet *p)
 		return SHUNT_R_EGRESS_SLOW;
 	port &= ~SHUNT_BRIDGED;
 	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && peer_would(dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
+	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
+		return SHUNT_R_EGRESS_SLOW;
 	p->onto = port;
 	p->shown = SHUNT_SHOWN_IP;
 	if ((frozen.rule_dims & RULE_PHYS) && w)

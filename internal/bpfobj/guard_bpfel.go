@@ -78,7 +78,8 @@ type GuardShuntBridges struct {
 	TagProto       uint16
 	TagMaps        uint16
 	TagDevice      uint16
-	Pad            [2]uint16
+	VethEnd        uint16
+	DevXdpSkb      uint16
 }
 
 type GuardShuntCalled uint32
@@ -240,9 +241,10 @@ type GuardShuntConfig struct {
 		TagProto       uint16
 		TagMaps        uint16
 		TagDevice      uint16
-		Pad            [2]uint16
+		VethEnd        uint16
+		DevXdpSkb      uint16
 	}
-	Guard [10]struct {
+	Guard [12]struct {
 		_     structs.HostLayout
 		Addr  uint64
 		Slot  uint16
@@ -289,7 +291,7 @@ type GuardShuntGuardQuery struct {
 	Net     uint64
 	Jiffies uint64
 	Legacy  uint64
-	Word    [39]GuardShuntWordValue
+	Word    [40]GuardShuntWordValue
 }
 
 type GuardShuntGuardWord struct {
@@ -672,7 +674,8 @@ const (
 	GuardShuntWordSHUNT_W_DEV_PTYPE_ALL   GuardShuntWord = 36
 	GuardShuntWordSHUNT_W_DEV_FORWARDING6 GuardShuntWord = 37
 	GuardShuntWordSHUNT_W_DEV_DISABLE6    GuardShuntWord = 38
-	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 39
+	GuardShuntWordSHUNT_W_DEV_HANDLER     GuardShuntWord = 39
+	GuardShuntWordSHUNT_W_COUNT           GuardShuntWord = 40
 )
 
 type GuardShuntWordValue struct {

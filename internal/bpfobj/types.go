@@ -33,6 +33,9 @@ const Bridged = uint32(1) << 31
 // ByPeer is SHUNT_BY_PEER: in the way out by a port of a bridge at tc, that the other end of the veth may be entered.
 const ByPeer = uint32(1) << 30
 
+// Veth is SHUNT_VETH: in the way out by a port of a bridge at tc, that it is a veth.
+const Veth = uint32(1) << 27
+
 // Onto is SHUNT_ONTO: in the way out by a bridge at tc, that its port may be found and entered at once.
 const Onto = uint32(1) << 29
 
@@ -144,4 +147,5 @@ const (
 	WordDevSockets        = GuardShuntWordSHUNT_W_DEV_PTYPE_ALL
 	WordDevForwarding6    = GuardShuntWordSHUNT_W_DEV_FORWARDING6
 	WordDevDisable6       = GuardShuntWordSHUNT_W_DEV_DISABLE6
+	WordDevHandler        = GuardShuntWordSHUNT_W_DEV_HANDLER
 )

@@ -314,9 +314,10 @@ type XDPShuntConfig struct {
 		TagProto       uint16
 		TagMaps        uint16
 		TagDevice      uint16
-		Pad            [2]uint16
+		VethEnd        uint16
+		DevXdpSkb      uint16
 	}
-	Guard [10]struct {
+	Guard [12]struct {
 		_     structs.HostLayout
 		Addr  uint64
 		Slot  uint16

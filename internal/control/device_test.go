@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +63,72 @@ func TestMovedDeviceForwardsNothing(t *testing.T) {
 			c.end(syscall.SIGKILL)
 		})
 	}
+}
+
+// A macvlan that takes all frames of its device (passthru) and was moved to a container is in no list of this namespace. The frames are the container's, also while nobody has
+// told the daemon, and the device's again once it is gone.
+func TestDeviceBelowAContainer(t *testing.T) {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		t.Run(string(hook), func(t *testing.T) {
+			r := newRig(t, hook)
+			other, err := lab.NewNS(lab.UniquePrefix(t.Name()) + "other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { other.Delete() })
+			dst := lab.V4Prefixes(1).Host(3, 9).String()
+			r.leaves("a router", dst, reason.Fast, true)
+			if r.net.Node(lab.Dut).Exec("ip link add link in name mv netns %s type macvlan mode passthru", other.Name) != nil {
+				t.Skip("this kernel has no macvlan")
+			}
+			if err := other.Exec("ip link set mv up"); err != nil {
+				t.Fatal(err)
+			}
+			for n := range 20 {
+				if r.passes(dst) {
+					t.Fatalf("packet %d for the container was forwarded", n)
+				}
+			}
+			r.eventually("the port is the container's", func() bool { return r.reasonOf("in", reason.LinkUpper) })
+			if err := other.Exec("ip link del mv"); err != nil {
+				t.Fatal(err)
+			}
+			r.eventually("the port is ours again", func() bool { return !r.reasonOf("in", reason.LinkUpper) })
+			r.leaves("a router again", dst, reason.Fast, true)
+		})
+	}
+}
+
+// passes sends a packet and says whether it arrived.
+func (r *rig) passes(dst string) bool {
+	r.Helper()
+	if err := r.wire.Send(r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP("x")); err != nil {
+		r.Fatal(err)
+	}
+	got, err := r.sink.Take(1, 20*time.Millisecond)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return len(got) > 0
+}
+
+func (r *rig) eventually(what string, is func() bool) {
+	r.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.Fatalf("%s: not in %s", what, patience)
+		}
+	}
+}
+
+// reasonOf says whether a port has a reason.
+func (r *rig) reasonOf(name string, code reason.Code) bool {
+	for _, p := range r.engine.State().Graph.Ports {
+		if p.Name == name {
+			return slices.ContainsFunc(slices.Concat(p.XDP, p.TC), func(w graph.Why) bool { return w.Reason == code })
+		}
+	}
+	return false
 }
 
 // A device that is down has no stub, so that Linux can do with it what it refuses for devices with a program (taking it into a bond).

@@ -308,6 +308,9 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	}
 	snapshot.Remembered(&net.Routes)
 	snapshot.Keep(e.committed, unread(e.reader.HasRead()))
+	if err := e.data.Handled(net, &snapshot, dirty&kstate.Links != 0); err != nil {
+		return 0, err
+	}
 	stages.Read = lap()
 	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
 		e.changedAt = time.Now()

@@ -37,12 +37,21 @@ func (f *Features) meetBridges(o *objects) {
 	}
 }
 
-// meetBridges looks again where the module has come since, with the first bridge.
+// meetBridges looks again where a module has come since: with the first bridge, or the first veth.
 func (d *Datapath) meetBridges() {
-	if d.features.lacksBridgeType == nil || d.objects.triedBridges || !moduleLive(bridgeModule) {
+	came := func(tried *bool, module string) bool {
+		if *tried || !moduleLive(module) {
+			return false
+		}
+		*tried = true
+		return true
+	}
+	o := d.objects
+	bridge := d.features.lacksBridgeType != nil && came(&o.triedBridges, bridgeModule)
+	veth := d.features.lacksBridgeType == nil && d.features.bridges.VethEnd == 0 && came(&o.triedVeth, vethModule)
+	if !bridge && !veth {
 		return
 	}
-	d.objects.triedBridges = true
 	kernel, err := kernelTypes()
 	if err != nil {
 		d.log.Warn("frames of bridges go to Linux", "err", err)
@@ -141,7 +150,6 @@ func bridgeLayout(specs []*btf.Spec) (out bpfobj.Bridges, err error) {
 func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	const pointer = 8
 	t := layoutTypes{specs: specs}
-	t.at("net_device", "pcpu_stat_type", 0)
 	private := t.private()
 	net := t.at("net_device", "nd_net", pointer)
 	addr := t.at("net_device", "dev_addr", pointer)
@@ -151,7 +159,11 @@ func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	}
 	t.at("bpf_xdp_entity", "prog", pointer)
 	peer := private + t.at("veth_priv", "peer", pointer)
-	if t.err == nil {
+	if t.err != nil {
+		return
+	}
+	out.VethEnd, out.DevXdpSkb = peer, xdp-sizeofEntity // XDP_MODE_SKB comes first
+	if t.at("net_device", "pcpu_stat_type", 0); t.err == nil {
 		out.DevNet, out.DevAddr, out.DevXdp, out.VethPeer = net, addr, xdp, peer
 	}
 }

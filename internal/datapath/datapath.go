@@ -40,6 +40,7 @@ type Datapath struct {
 	objects         *objects
 	features        Features
 	watchdogJiffies uint64
+	handled         map[int]handled // of devices that no program watches
 	ports           map[hookKey]*attachment
 	runs            map[ebpf.ProgramID]*attachment // what Own found last
 	retired         map[hookKey]Counts             // of attachments that are gone while their device is there

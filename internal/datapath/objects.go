@@ -51,7 +51,8 @@ type objects struct {
 	rebound              bool
 	met                  map[string]bool // modules of connections that were there when the programs were tied to the kernel
 	bridges              bpfobj.Bridges  // how bridges are read, where they can be
-	triedBridges         bool            // whether they can was tried with the module in place
+	triedBridges         bool            // whether they can was tried with the module in place,
+	triedVeth            bool            // and with that of veths
 	noCast               bool            // Options.NoCast
 	beat                 *ebpf.Program
 	findsSets            *ebpf.ProgramSpec
@@ -76,7 +77,7 @@ type foldKey struct {
 const maxFolded = 64
 
 func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
-	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, met: map[string]bool{}, triedBridges: moduleLive(bridgeModule)}
+	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, met: map[string]bool{}, triedBridges: moduleLive(bridgeModule), triedVeth: moduleLive(vethModule)}
 	o.newcomers()
 	specs, err := o.tie(kernel)
 	if err != nil {

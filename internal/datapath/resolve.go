@@ -130,7 +130,7 @@ func relocate(insns asm.Instructions, targets []*btf.Spec) error {
 }
 
 // moduleTypes are the modules whose types programs read, where a kernel has them as modules and they are loaded.
-var moduleTypes = []string{"veth", legacyModule, conntrackModule, natModule, flowtableModule, bridgeModule}
+var moduleTypes = []string{vethModule, legacyModule, conntrackModule, natModule, flowtableModule, bridgeModule}
 
 // legacyModule has the tables of legacy iptables. It is loaded with the first of them, long after shunt's start perhaps.
 const legacyModule = "x_tables"
@@ -143,6 +143,9 @@ const natModule = "nf_nat"
 
 // flowtableModule has flow tables, and the function that finds their entries. It comes with the first of them.
 const flowtableModule = "nf_flow_table"
+
+// vethModule has the pairs of veths, whose other ends programs look at.
+const vethModule = "veth"
 
 // bridgeModule has bridges, and the types of their tables.
 const bridgeModule = "bridge"

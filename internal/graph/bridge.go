@@ -36,7 +36,8 @@ func (b *builder) describeBridge(l *model.Link, p *Port, e *Egress) {
 	}
 	if e != nil {
 		e.Bridge = &Way{Index: br.Index, XDP: tidy(join(why, b.wayXDP(l))), TC: tidy(join(why, b.wayTC(l)))}
-		e.Bridge.Peer = len(e.Bridge.TC) == 0 && l.Kind == kindVeth && l.PeerNS && len(b.xdpEgressHooks(l)) == 0
+		e.Bridge.Veth = l.Kind == kindVeth
+		e.Bridge.Peer = len(e.Bridge.TC) == 0 && e.Bridge.Veth && l.PeerNS && l.SendsAsIs && !l.GSOLimited && len(b.xdpEgressHooks(l)) == 0
 	}
 }
 

@@ -115,6 +115,9 @@ func (b *builder) stacked(l *model.Link) []Why {
 			why = append(why, because(reason.LinkUpper, "%s carries %s %s", l.Name, u.Kind, u.Name))
 		}
 	}
+	if l.Handled && len(why) == 0 {
+		why = append(why, because(reason.LinkUpper, "%s carries a device in another namespace, such as a macvlan or ipvlan", l.Name))
+	}
 	return why
 }
 

@@ -214,6 +214,7 @@ type Way struct {
 	Index int   `json:"ifindex"` // of the bridge
 	XDP   []Why `json:"xdp,omitempty"`
 	TC    []Why `json:"tc,omitempty"`
+	Veth  bool  `json:"-"`              // it leads to the other end of a veth
 	Peer  bool  `json:"peer,omitempty"` // from tc frames go on with the other end of the veth, as far as nothing there minds
 }
 

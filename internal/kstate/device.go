@@ -5,6 +5,7 @@ package kstate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"github.com/shuntnet/shunt/internal/model"
@@ -159,7 +160,13 @@ type capability struct {
 	xdp       *uint64
 	stripping bool
 	gro, tso  bool
+	asIs      bool
 }
+
+// What a device does itself of what the kernel else does before it hands a packet over (validate_xmit_skb()), by ethtool's names: all that a veth does, as far as it can come in forwarded packets.
+var sendOffloads = []string{"tx-scatter-gather", "tx-scatter-gather-fraglist", "tx-checksum-ip-generic", "tx-checksum-sctp", "tx-tcp-segmentation", "tx-tcp-ecn-segmentation",
+	"tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation", "tx-udp-segmentation", "tx-sctp-segmentation", "tx-gso-list", "tx-gre-segmentation", "tx-gre-csum-segmentation",
+	"tx-ipxip4-segmentation", "tx-ipxip6-segmentation", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"}
 
 // readDevices fills in what the drivers of links say; index is that of the only link, or 0 for all.
 func (r *Reader) readDevices(links []*model.Link, index int) {
@@ -184,7 +191,7 @@ func (r *Reader) readDevices(links []*model.Link, index int) {
 	}
 	for _, l := range links {
 		c := of(l.Index)
-		l.XDPFeatures, l.GRO, l.TSO = c.xdp, c.gro, c.tso
+		l.XDPFeatures, l.GRO, l.TSO, l.SendsAsIs = c.xdp, c.gro, c.tso, c.asIs
 		// Only a card strips: a software device (one with a kind) names the offload too, but a frame from a wire keeps its tag.
 		l.VLANStripping = c.stripping && l.Kind == ""
 		l.Driver = r.driverOf(l)
@@ -286,6 +293,10 @@ func takeFeatures(bits map[string]int, of func(int) *capability) func(uint16, []
 		}
 		c.stripping = is("rx-vlan-hw-parse") || is("rx-vlan-stag-hw-parse")
 		c.gro, c.tso = is("rx-gro"), is("tx-tcp-segmentation")
+		c.asIs = !slices.ContainsFunc(sendOffloads, func(name string) bool {
+			_, known := bits[name]
+			return known && !is(name)
+		})
 		return err
 	}
 }

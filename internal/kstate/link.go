@@ -19,11 +19,11 @@ var linkIgnored = setOf(
 	unix.IFLA_BROADCAST, unix.IFLA_STATS, unix.IFLA_COST, unix.IFLA_PRIORITY, unix.IFLA_WIRELESS, unix.IFLA_TXQLEN, unix.IFLA_MAP,
 	unix.IFLA_WEIGHT, unix.IFLA_OPERSTATE, unix.IFLA_LINKMODE, unix.IFLA_IFALIAS, unix.IFLA_NUM_VF, unix.IFLA_STATS64,
 	unix.IFLA_EXT_MASK, unix.IFLA_NUM_TX_QUEUES, unix.IFLA_NUM_RX_QUEUES, unix.IFLA_PHYS_PORT_ID,
-	unix.IFLA_CARRIER_CHANGES, unix.IFLA_PHYS_SWITCH_ID, unix.IFLA_PHYS_PORT_NAME, unix.IFLA_GSO_MAX_SEGS, unix.IFLA_GSO_MAX_SIZE,
+	unix.IFLA_CARRIER_CHANGES, unix.IFLA_PHYS_SWITCH_ID, unix.IFLA_PHYS_PORT_NAME,
 	unix.IFLA_PAD, unix.IFLA_EVENT, unix.IFLA_CARRIER_UP_COUNT, unix.IFLA_CARRIER_DOWN_COUNT, unix.IFLA_MIN_MTU, unix.IFLA_MAX_MTU,
 	unix.IFLA_PROP_LIST, unix.IFLA_PERM_ADDRESS, unix.IFLA_PARENT_DEV_NAME, unix.IFLA_PARENT_DEV_BUS_NAME,
 	unix.IFLA_GRO_MAX_SIZE, unix.IFLA_TSO_MAX_SIZE, unix.IFLA_TSO_MAX_SEGS, unix.IFLA_ALLMULTI, unix.IFLA_DEVLINK_PORT,
-	unix.IFLA_GSO_IPV4_MAX_SIZE, unix.IFLA_GRO_IPV4_MAX_SIZE,
+	unix.IFLA_GRO_IPV4_MAX_SIZE,
 	unix.IFLA_CARRIER,                                 // IFF_RUNNING says the same
 	unix.IFLA_PROTO_DOWN, unix.IFLA_PROTO_DOWN_REASON, // shown as no carrier
 	unix.IFLA_PROMISCUITY, // IFF_PROMISC and packet sockets say what matters
@@ -68,6 +68,10 @@ func decodeLink(b []byte) (l rawLink, err error) {
 			un.where = "link " + l.Name
 		case unix.IFLA_MTU:
 			l.MTU = int(ad.Uint32())
+		case unix.IFLA_GSO_MAX_SEGS:
+			l.GSOLimited = l.GSOLimited || ad.Uint32() < gsoSegments
+		case unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE:
+			l.GSOLimited = l.GSOLimited || ad.Uint32() < gsoSize
 		case unix.IFLA_LINK:
 			peer = int(ad.Uint32())
 		case unix.IFLA_LINK_NETNSID:
@@ -188,6 +192,12 @@ func decodeXDP(ad *netlink.AttributeDecoder, l *rawLink) bool {
 	}
 	return true
 }
+
+// GSO_LEGACY_MAX_SIZE, GSO_MAX_SEGS (linux/netdevice.h): what devices take at once unless they are told otherwise.
+const (
+	gsoSize     = 65536
+	gsoSegments = 65535
+)
 
 const skipStats = 1 << 3 // RTEXT_FILTER_SKIP_STATS
 

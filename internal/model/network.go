@@ -63,6 +63,9 @@ type Link struct {
 	XDPFeatures   *uint64    // netdev genetlink xdp-features; nil when the kernel does not say (before 6.3)
 	VLANStripping bool       // a card that takes VLAN tags out of frames before XDP sees them (rx-vlan-offload)
 	GRO, TSO      bool
+	SendsAsIs     bool // its driver takes every packet as it is: none is segmented, gathered or given a checksum before. So do veths, unless they are told otherwise
+	Handled       bool // a device that this namespace does not list takes its frames (rx_handler)
+	GSOLimited    bool // it takes segments only so many or so long at once
 
 	Unknown []Unknown
 }

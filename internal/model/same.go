@@ -30,7 +30,7 @@ func (l *Link) Equal(o *Link) bool {
 		l.Index == o.Index && l.Life == o.Life && l.Name == o.Name && l.Kind == o.Kind && l.Driver == o.Driver && l.Type == o.Type && l.Group == o.Group &&
 			l.MAC == o.MAC && l.MTU == o.MTU && l.MTU6 == o.MTU6 && l.Up == o.Up && l.Running == o.Running && l.Promisc == o.Promisc &&
 			l.Master == o.Master && l.MasterKind == o.MasterKind && l.Lower == o.Lower && l.PeerNS == o.PeerNS && l.VRFTable == o.VRFTable && l.BondActive == o.BondActive &&
-			l.Conf4 == o.Conf4 && l.Conf6 == o.Conf6 && l.VLANStripping == o.VLANStripping && l.GRO == o.GRO && l.TSO == o.TSO &&
+			l.Conf4 == o.Conf4 && l.Conf6 == o.Conf6 && l.VLANStripping == o.VLANStripping && l.GRO == o.GRO && l.TSO == o.TSO && l.Handled == o.Handled && l.SendsAsIs == o.SendsAsIs && l.GSOLimited == o.GSOLimited &&
 			equalAt(l.VLAN, o.VLAN, func(a, b VLAN) bool { return a == b }) && equalAt(l.XDPFeatures, o.XDPFeatures, func(a, b uint64) bool { return a == b }) &&
 			equalAt(l.Bond, o.Bond, func(a, b Bond) bool {
 				return a.Mode == b.Mode && equalList(a.Slaves, b.Slaves) && equalList(a.Active, b.Active)

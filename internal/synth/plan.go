@@ -206,6 +206,9 @@ func (t *Tables) with(e *graph.Egress) {
 		if e.Bridge.Peer {
 			way |= bpfobj.ByPeer
 		}
+		if e.Bridge.Veth {
+			way |= bpfobj.Veth
+		}
 		t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
 	}
 }

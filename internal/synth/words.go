@@ -65,7 +65,7 @@ func (s *wordSet) add(in *graph.Input) {
 	if len(in.VLANs) > 0 {
 		return
 	}
-	s.words(in.Index, bpfobj.WordDevSockets)
+	s.words(in.Index, bpfobj.WordDevSockets, bpfobj.WordDevHandler)
 	if in.IP4.Fast() {
 		s.words(in.Index, device4...)
 	}
