@@ -394,6 +394,13 @@ var decisions = []decision{
 			l.TCFilters = []model.TCFilter{{Kind: "flower", Parent: tcClsactEgress, Connection: true}}
 		})},
 		[]change{filter("eth0", "flower", tcClsactEgress)}},
+	{"tc filter that asks for the input, from tc", reason.TCFilter, outTC("eth0"),
+		[]change{on("eth0", func(l *model.Link) {
+			l.TCFilters = []model.TCFilter{{Kind: "u32", Parent: tcClsactEgress, Input: true}}
+		})},
+		[]change{filter("eth0", "u32", tcClsactEgress)}},
+	{"queueing that asks for the connection, from tc", reason.TCFilter, outTC("eth0"),
+		[]change{qdisc("eth0", model.Qdisc{Kind: "cake", Connection: true})}, []change{qdisc("eth0", model.Qdisc{Kind: "cake"})}},
 	{"tc filter that asks the route, from tc", reason.TCFilter, outTC("eth0"), []change{filter("eth0", "route", 0x80010000)}, []change{filter("eth0", "u32", 0x80010000)}},
 	{"shared block", reason.TCFilter, anyHook("eth0"),
 		[]change{qdisc("eth0", model.Qdisc{Kind: "clsact", Block: true})}, []change{qdisc("eth0", model.Qdisc{Kind: "clsact"})}},

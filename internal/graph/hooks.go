@@ -96,7 +96,8 @@ func (b *builder) xdpEgressHooks(l *model.Link) []Why {
 }
 
 // tcEgressFilters are the classic classifiers that see no difference between a packet that Linux forwards and one that a tc
-// program redirects. The others may look at the packet's route, which a redirected packet does not have, nor has it a connection.
+// program redirects. The others may look at the packet's route, which a redirected packet does not have, nor has it a connection; and it came by
+// a port where Linux would say that it came by the port's bridge or VRF.
 var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, "matchall": true, "fw": true}
 
 // tcEgressHooks gives the reasons in what a packet redirected by tc would not meet on a device, or meet in another state:
@@ -104,13 +105,16 @@ var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, 
 func (b *builder) tcEgressHooks(l *model.Link) []Why {
 	var why []Why
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection) {
+		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input) {
 			why = append(why, b.filter(l, f))
 		}
 	}
 	for _, q := range l.Qdiscs {
 		if q.Kind == "clsact" && q.Block {
 			why = append(why, because(reason.TCFilter, "%s: clsact with a shared block", l.Name))
+		}
+		if q.Connection {
+			why = append(why, because(reason.TCFilter, "%s: %s asks for packets' connections (nat)", l.Name, q.Kind))
 		}
 	}
 	return why

@@ -33,7 +33,20 @@ const (
 
 	tcaFlowerCTState      = 91 // and what else there is of connections, to
 	tcaFlowerCTLabelsMask = 98
+
+	tcaCakeNAT = 11
+
+	tcaActKind = 1
 )
+
+// classifier is where a filter's options have the input that it asks for and its actions, 0 for none.
+type classifier struct{ input, actions uint16 }
+
+var classifiers = map[string]classifier{"u32": {8, 7}, "flower": {2, 3}, "fw": {3, 4}, "matchall": {0, 2}}
+
+// Actions to which it makes no difference how a packet came to be sent. Of the others connmark, ctinfo and ct want its connection.
+var plainActions = map[string]bool{"gact": true, "mirred": true, "police": true, "pedit": true, "skbedit": true, "csum": true, "vlan": true, "bpf": true, "nat": true,
+	"skbmod": true, "sample": true, "simple": true, "mpls": true, "tunnel_key": true}
 
 // Queueing disciplines without filters of their own. fq_codel and the classful ones can have filters.
 var unfiltered = map[string]bool{"noqueue": true, "noop": true, "pfifo_fast": true, "pfifo": true, "bfifo": true,
@@ -105,6 +118,14 @@ func decodeQdisc(b []byte) (index int, q model.Qdisc, err error) {
 			q.Kind = ad.String()
 		case tcaIngressBlock, tcaEgressBlock:
 			q.Block = true
+		case tcaOptions:
+			if q.Kind == "cake" {
+				var un unknowns
+				return nested(ad, "cake", &un, func(ad *netlink.AttributeDecoder) bool {
+					q.Connection = q.Connection || ad.Type() == tcaCakeNAT && ad.Uint32() != 0
+					return true
+				})
+			}
 		}
 		return true
 	})
@@ -150,7 +171,38 @@ func (r *Reader) readFilters(index int, parent uint32, d *tcOf) {
 	slices.SortStableFunc(d.filters, func(a, b model.TCFilter) int {
 		return cmp.Or(cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.Prio, b.Prio))
 	})
-	d.filters = slices.Compact(d.filters)
+	d.filters = merged(d.filters)
+}
+
+// merged makes one of a classifier's messages, with what any of its elements asks for.
+func merged(filters []model.TCFilter) (out []model.TCFilter) {
+	for _, f := range filters {
+		if n := len(out) - 1; n >= 0 && out[n].Kind == f.Kind && out[n].Parent == f.Parent && out[n].Prio == f.Prio && out[n].Own == f.Own {
+			out[n].Connection, out[n].Input = out[n].Connection || f.Connection, out[n].Input || f.Input
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// plain says whether all of a filter's actions are plainActions.
+func plain(ad *netlink.AttributeDecoder) bool {
+	all := true
+	ad.Nested(func(ad *netlink.AttributeDecoder) error {
+		for ad.Next() {
+			ad.Nested(func(ad *netlink.AttributeDecoder) error {
+				for ad.Next() {
+					if ad.Type() == tcaActKind {
+						all = all && plainActions[ad.String()]
+					}
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	return all
 }
 
 // decodeFilter reads one filter. BPF classifiers of ours (clsact, before tcx) are marked.
@@ -167,10 +219,14 @@ func (r *Reader) decodeFilter(b []byte) (f model.TCFilter, err error) {
 		case tcaKind:
 			f.Kind = ad.String()
 		case tcaOptions:
-			if f.Kind == "flower" {
+			if at, known := classifiers[f.Kind]; known {
 				var un unknowns
-				return nested(ad, "flower", &un, func(ad *netlink.AttributeDecoder) bool {
-					f.Connection = f.Connection || ad.Type() >= tcaFlowerCTState && ad.Type() <= tcaFlowerCTLabelsMask
+				return nested(ad, f.Kind, &un, func(ad *netlink.AttributeDecoder) bool {
+					f.Connection = f.Connection || f.Kind == "flower" && ad.Type() >= tcaFlowerCTState && ad.Type() <= tcaFlowerCTLabelsMask
+					f.Input = f.Input || at.input != 0 && ad.Type() == at.input
+					if ad.Type() == at.actions {
+						f.Connection = f.Connection || !plain(ad)
+					}
 					return true
 				})
 			}

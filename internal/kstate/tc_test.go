@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/model"
 )
 
 // TestOwnFilters puts a filter of ours and one of somebody else at clsact, as before Linux 6.6: the kernel shows each classifier twice, once
@@ -48,5 +50,42 @@ func TestOwnFilters(t *testing.T) {
 	got := n.LinkByName("e0").TCFilters
 	if len(got) != 2 || !got[0].Own || got[0].Prio != 1 || got[1].Own || got[1].Prio != 2 {
 		t.Errorf("%+v, want ours at priority 1 and another's at 2", got)
+	}
+}
+
+// TestWhatFiltersAskFor: filters on the way out that ask by what a packet came, and actions that want its connection, are told from those that do not.
+func TestWhatFiltersAskFor(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, "ip link add name e0 type veth peer name e1; tc qdisc add dev e0 clsact")
+	r := open(t, Options{})
+	tried := 0
+	for command, want := range map[string]model.TCFilter{
+		"u32 match u32 0 0 classid 1:1":                           {Kind: "u32"},
+		"u32 match u32 0 0 indev e1 classid 1:1":                  {Kind: "u32", Input: true},
+		"u32 match u32 0 0 action mirred egress redirect dev e1":  {Kind: "u32"},
+		"u32 match u32 0 0 action connmark":                       {Kind: "u32", Connection: true},
+		"flower indev e1 classid 1:1":                             {Kind: "flower", Input: true},
+		"flower action ct":                                        {Kind: "flower", Connection: true},
+		"matchall action mirred egress redirect dev e1":           {Kind: "matchall"},
+		"matchall action ctinfo dscp 0xfc000000 0x01000000":       {Kind: "matchall", Connection: true},
+		"handle 1 fw indev e1 classid 1:1":                        {Kind: "fw", Input: true},
+		"u32 match u32 0 0 action gact pass action connmark pipe": {Kind: "u32", Connection: true},
+	} {
+		if !ns.try("tc filter add dev e0 egress prio 1 protocol ip " + command) {
+			continue // not in this kernel
+		}
+		tried++
+		n, err := r.Read(All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := n.LinkByName("e0").TCFilters
+		if want.Prio = 1; len(got) != 1 || got[0].Kind != want.Kind || got[0].Input != want.Input || got[0].Connection != want.Connection {
+			t.Errorf("%s: %+v, want %+v", command, got, want)
+		}
+		ns.run(t, "tc filter del dev e0 egress prio 1")
+	}
+	if tried == 0 {
+		t.Skip("this kernel has no such filters")
 	}
 }

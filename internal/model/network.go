@@ -145,6 +145,8 @@ type Qdisc struct {
 	Handle uint32
 	Parent uint32 // TC_H_ROOT, TC_H_INGRESS / TC_H_CLSACT, or a class
 	Block  bool   // bound to a shared filter block, whose filters no dump of the device shows
+
+	Connection bool // asks for the packet's connection
 }
 
 // TCFilter is a classic tc filter.
@@ -154,7 +156,8 @@ type TCFilter struct {
 	Prio   uint16
 	Own    bool // ours
 
-	Connection bool // asks for the packet's connection
+	Connection bool // it or one of its actions asks for the packet's connection, or does what is not known
+	Input      bool // asks by which interface the packet came
 }
 
 // Program is an attached BPF program.
