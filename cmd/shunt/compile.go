@@ -203,7 +203,7 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 		printFates(w, r)
 	}
 	if o.output == "" {
-		return nil
+		return w.err
 	}
 	n := map[string]int{}
 	for _, f := range r.Fates {
@@ -211,7 +211,7 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 	}
 	fmt.Fprintf(w, "%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that accept what passes anyway, %d that no forwarded packet meets\n",
 		o.output, n["compiled"]+n["mapping"], format, n["mapping"], n["linux"], n["passes"], n["unmet"])
-	return nil
+	return w.err
 }
 
 func printFates(w *screen, r *compile.Result) {

@@ -27,8 +27,9 @@ func showRules(g *global) *cobra.Command {
 			if a.json {
 				return printJSON(c.OutOrStdout(), r)
 			}
-			printRules(newScreen(c.OutOrStdout()), &r)
-			return nil
+			w := newScreen(c.OutOrStdout())
+			printRules(w, &r)
+			return w.err
 		},
 	}
 	return a.options(c, true)

@@ -62,10 +62,14 @@ A configuration file has the options' names as keys:
 		if conf.RuntimeDir != "" && !c.Flags().Changed("runtime-dir") {
 			o.RuntimeDir = conf.RuntimeDir
 		}
+		w := newScreen(c.OutOrStdout())
 		if once {
-			o.Ready = func(s *api.Status) { printStatus(newScreen(c.OutOrStdout()), s) }
+			o.Ready = func(s *api.Status) { printStatus(w, s) }
 		}
-		return daemon.Run(c.Context(), o)
+		if err := daemon.Run(c.Context(), o); err != nil {
+			return err
+		}
+		return w.err
 	}
 	return c
 }

@@ -17,7 +17,18 @@ import (
 type screen struct {
 	io.Writer
 	colour bool
-	width  int // columns, 0 when unknown
+	width  int   // columns, 0 when unknown
+	err    error // of the first write that failed, for the command to end with
+}
+
+// Write keeps the first error, so that those who print need not look at each line's; after it nothing is written.
+func (s *screen) Write(b []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.Writer.Write(b)
+	s.err = err
+	return n, err
 }
 
 func newScreen(w io.Writer) *screen {

@@ -50,8 +50,9 @@ func showTable[R any](g *global, what, short string, rows func([]R) [][]cell) *c
 			if a.json {
 				return printJSON(c.OutOrStdout(), list)
 			}
-			newScreen(c.OutOrStdout()).table(rows(list))
-			return nil
+			w := newScreen(c.OutOrStdout())
+			w.table(rows(list))
+			return w.err
 		},
 	}
 	return a.options(c, true)
@@ -132,7 +133,7 @@ func showInterfaces(g *global) *cobra.Command {
 				}
 				printInterface(w, &i)
 			}
-			return nil
+			return w.err
 		},
 	}
 	return a.options(c, true)

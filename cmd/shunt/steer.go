@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,7 @@ daemon runs any more, --detach removes what an earlier one left in this network 
 			client := &api.Client{RuntimeDir: g.runtimeDir}
 			err := client.Call(ctx, api.VerbStop, api.StopArgs{Detach: detach}, nil) // answered when all is gone but the process
 			if gone := (*api.Error)(nil); detach && errors.As(err, &gone) && gone.Kind == api.KindNoDaemon {
-				return clean(c.OutOrStdout(), g.runtimeDir)
+				return clean(newScreen(c.OutOrStdout()), g.runtimeDir)
 			}
 			return err
 		},
@@ -67,13 +66,16 @@ daemon runs any more, --detach removes what an earlier one left in this network 
 }
 
 // clean removes what a daemon left that is gone, and says so.
-func clean(out io.Writer, runtimeDir string) error {
+func clean(w *screen, runtimeDir string) error {
 	removed, err := daemon.Clear(runtimeDir)
 	for _, what := range removed {
-		fmt.Fprintln(out, "removed", what)
+		fmt.Fprintln(w, "removed", what)
 	}
 	if err == nil && len(removed) == 0 {
-		fmt.Fprintln(out, "no daemon runs, and nothing of shunt is left")
+		fmt.Fprintln(w, "no daemon runs, and nothing of shunt is left")
+	}
+	if err == nil {
+		err = w.err
 	}
 	return err
 }

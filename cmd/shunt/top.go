@@ -44,6 +44,9 @@ func newTop(g *global) *cobra.Command {
 				if n > 0 {
 					printRates(w, &old, &s, now.Sub(then))
 				}
+				if w.err != nil {
+					return w.err
+				}
 				old, then = s, now
 				if rounds > 0 && n == rounds {
 					break

@@ -36,6 +36,9 @@ func (a *asking) topFlows(c *cobra.Command, every time.Duration, rounds, most in
 				}
 			} else {
 				printFlows(w, recent, read.Sub(then))
+				if w.err != nil {
+					return w.err
+				}
 			}
 		}
 		old, then = now, read

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shuntnet/shunt/internal/api"
+)
+
+// full is a device on which nothing can be written, like /dev/full.
+type full struct{}
+
+var errFull = errors.New("no space left")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// answering is the runtime directory of a daemon that gives each verb an answer, until the test ends.
+func answering(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := api.Listen(api.Socket(dir), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(context.Background(), func(_ context.Context, r *api.Request, send func(any) error) (any, error) {
+		face := []api.Interface{{Name: "eth0", Hook: "tc"}}
+		switch {
+		case r.Verb == api.VerbStatus:
+			return api.Status{Version: "1", Ready: true, Interfaces: face}, nil
+		case r.Verb == api.VerbExplain:
+			return api.Explanation{Interface: "eth0"}, nil
+		case r.Verb == api.VerbMonitor:
+			return nil, send(api.Event{Changes: []string{"a link"}})
+		case strings.Contains(string(r.Args), api.ShowRules):
+			return api.Rules{Tables: []api.RuleTable{{Name: "filter"}}}, nil
+		case strings.Contains(string(r.Args), api.ShowFlows):
+			return api.Flows{}, nil
+		case strings.Contains(string(r.Args), api.ShowGraph):
+			return "a graph", nil
+		}
+		return []any{}, nil
+	})
+	t.Cleanup(s.Close)
+	return dir
+}
+
+// A command whose answer cannot be written fails, and those that go on until they are interrupted end.
+func TestAnswersThatCannotBeWritten(t *testing.T) {
+	dir, rules := answering(t), write(t, "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\nCOMMIT\n")
+	for _, line := range []string{
+		"status", "status --json", "show reasons", "show programs", "show events", "show neighbours", "show interfaces", "show rules", "show graph",
+		"explain eth0 udp 10.0.0.1:53 > 10.2.0.9:4000", "monitor", "monitor --json", "top --interval 100ms", "top --flows --interval 100ms", "top --flows --json --interval 100ms",
+		"check", "version", "compile " + rules + " --list", "compile " + rules + " --explain",
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		args := append(strings.Fields(line), "--runtime-dir", dir)
+		var told strings.Builder
+		if code := run(ctx, args, full{}, &told); code != exitFailed || !strings.Contains(told.String(), errFull.Error()) {
+			t.Errorf("%s: exit status %d, %q", line, code, told.String())
+		}
+		cancel()
+	}
+}
