@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func answering(t *testing.T) string {
 		case strings.Contains(string(r.Args), api.ShowGraph):
 			return "a graph", nil
 		}
-		return []any{}, nil
+		return []any(nil), nil
 	})
 	t.Cleanup(s.Close)
 	return dir
@@ -65,5 +66,16 @@ func TestAnswersThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q", line, code, told.String())
 		}
 		cancel()
+	}
+}
+
+// An empty list is a list for programs, whatever the daemon makes of it.
+func TestEmptyLists(t *testing.T) {
+	dir := answering(t)
+	for _, what := range []string{api.ShowReasons, api.ShowPrograms, api.ShowEvents, api.ShowNeighbours} {
+		var out strings.Builder
+		if code := run(context.Background(), []string{"show", what, "--json", "--runtime-dir", dir}, &out, io.Discard); code != 0 || out.String() != "[]\n" {
+			t.Errorf("show %s: exit status %d, %q", what, code, out.String())
+		}
 	}
 }

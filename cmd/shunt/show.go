@@ -47,6 +47,9 @@ func showTable[R any](g *global, what, short string, rows func([]R) [][]cell) *c
 			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: what}, &list); err != nil {
 				return err
 			}
+			if list == nil {
+				list = []R{} // for programs, an empty list is one
+			}
 			if a.json {
 				return printJSON(c.OutOrStdout(), list)
 			}
