@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +79,26 @@ func TestEmptyLists(t *testing.T) {
 		if code := run(context.Background(), []string{"show", what, "--json", "--runtime-dir", dir}, &out, io.Discard); code != 0 || out.String() != "[]\n" {
 			t.Errorf("show %s: exit status %d, %q", what, code, out.String())
 		}
+	}
+}
+
+// A daemon that hangs is named, with what gets rid of it.
+func TestStopOfAHungDaemon(t *testing.T) {
+	dir := t.TempDir()
+	s, err := api.Listen(api.Socket(dir), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(context.Background(), func(ctx context.Context, _ *api.Request, _ func(any) error) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	defer s.Close()
+	defer func(old time.Duration) { stopLimit = old }(stopLimit)
+	stopLimit = 100 * time.Millisecond
+	var told strings.Builder
+	code := run(context.Background(), []string{"stop", "--detach", "--runtime-dir", dir}, io.Discard, &told)
+	if want := fmt.Sprintf("did not end within 100ms; its log says why. If it hangs: kill -9 %d, then `shunt stop --detach`", os.Getpid()); code != exitFailed || !strings.Contains(told.String(), want) {
+		t.Errorf("exit status %d, %q, want %q in it", code, told.String(), want)
 	}
 }
