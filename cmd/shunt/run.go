@@ -26,8 +26,8 @@ func newRun(g *global) *cobra.Command {
 		Short: "start the daemon",
 		Long: `Read how Linux is configured, make forwarding faster where that is safe, and follow every change until stopped.
 
-Nothing has to be configured. Stopping (SIGINT, SIGTERM, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so that a new
-daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+Nothing has to be configured. Stopping (SIGINT, SIGTERM, SIGHUP unless nohup has it ignored, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so
+that a new daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 
 It serves the network namespace that it is started in, and with --netns those named ones under /run/netns that match, as they come and go.
 
