@@ -61,6 +61,7 @@ func TestConfigMistakesNameTheLineAndWhatIsAllowed(t *testing.T) {
 		"strict = \"yes\"\n":                 {":1:", "write it like strict = true"},
 		"interfaces = \"eth0\"\n":            {":1:", `interfaces = ["eth*", "wan0"]`},
 		"interfaces = [\"eth[\"]\n":          {":1:", "not a pattern"},
+		"exclude = [\"wg*,docker0\"]\n":      {":1:12:", `"wg*,docker0" has a comma`, `write it like exclude = ["eth*", "wan0"]`},
 		"hook = tc\n":                        {":1:"},
 		"hook \"tc\"\n":                      {":1:"},
 		"[router]\nhook = \"tc\"\n":          {":1:", `unknown key "router"`, "allowed are"},

@@ -96,7 +96,14 @@ func (g *glob) Set(s string) error {
 	g.text = s
 	return nil
 }
-func (g *glob) UnmarshalText(b []byte) error { return g.Set(string(b)) }
+
+// UnmarshalText refuses a comma, which would be taken for a part of a name that no interface has.
+func (g *glob) UnmarshalText(b []byte) error {
+	if strings.Contains(string(b), ",") {
+		return fmt.Errorf("%q has a comma, which separates patterns in options only", b)
+	}
+	return g.Set(string(b))
+}
 
 func (l *globList) Set(s string) error {
 	for _, word := range strings.Split(s, ",") {

@@ -327,6 +327,18 @@ func TestInterfacesExist(t *testing.T) {
 	}
 }
 
+// Who misspells what is to be left alone is told so.
+func TestExcludedInterfaceThatIsNotThere(t *testing.T) {
+	var told strings.Builder
+	log := slog.New(slog.NewTextHandler(&told, nil))
+	if err := interfacesExist(graph.Policy{Exclude: []string{"lo", "nosuch*"}}, false, log); err != nil || told.Len() > 0 {
+		t.Errorf("%v, %q", err, told.String())
+	}
+	if err := interfacesExist(graph.Policy{Exclude: []string{"lo", "nosuch0"}}, false, log); err != nil || !strings.Contains(told.String(), "interface=nosuch0") {
+		t.Errorf("%v, %q", err, told.String())
+	}
+}
+
 func TestFolders(t *testing.T) {
 	run := t.TempDir()
 	for _, dir := range []string{"netns/a/bpf", "netns/b"} {
