@@ -143,6 +143,9 @@ func TestFileThatIsNoSocketIsLeftAlone(t *testing.T) {
 	if got, _ := os.ReadFile(path); string(got) != "mine" {
 		t.Error("the file was touched")
 	}
+	if removed, err := RemoveSocket(path); removed || err != nil {
+		t.Errorf("a file is removed as a socket: %t, %v", removed, err)
+	}
 }
 
 // TestDaemonDiesMidReply cuts an answer at every place and expects an error that says so each time, never a short answer.
