@@ -175,7 +175,7 @@ func (d *Daemon) shutdown(detach bool) {
 // removeFolders deletes what this daemon made in the file system, as far as it is empty.
 func (d *Daemon) removeFolders() {
 	for _, dir := range append(folders(d.RuntimeDir), d.RuntimeDir) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !(dir == d.RuntimeDir && inUse(err)) {
 			d.Log.Warn("removing what shunt made", "err", err)
 		}
 	}
