@@ -44,7 +44,7 @@ func namespace() []Result {
 }
 
 func read() (*model.Network, error) {
-	r, err := kstate.Open(kstate.Options{IsOwn: func(_ uint32, name string) bool { return strings.HasPrefix(name, "shunt_") }})
+	r, err := kstate.Open(kstate.Options{IsOwn: func(_ uint32, name string) bool { return datapath.OwnName(name) }})
 	if err != nil {
 		return nil, err
 	}
