@@ -68,6 +68,17 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// What the lack of CAP_SYSLOG costs is said where it costs something.
+func TestHiddenSymbols(t *testing.T) {
+	named, hidden := model.NFHook{Function: "nf_hook_run_bpf"}, model.NFHook{Function: "0xffffffff81fda280"}
+	if found := whole(&model.Network{Netfilter: []model.NFHook{named}}); has(found, Warn, "kernel symbols", "") {
+		t.Errorf("with names: %v", found)
+	}
+	if found := whole(&model.Network{Netfilter: []model.NFHook{named, hidden}}); !has(found, Warn, "kernel symbols", "CAP_SYSLOG") {
+		t.Errorf("with an address for a name: %v", found)
+	}
+}
+
 // A daemon is known by the name that it claims in its namespace.
 func TestAnother(t *testing.T) {
 	n := lab.BuildLineT(t, lab.LineOptions{})
