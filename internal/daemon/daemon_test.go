@@ -282,6 +282,20 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The log names the address, in JSON too, since with port 0 nothing else does.
+func TestMetricsAddressIsLogged(t *testing.T) {
+	var told strings.Builder
+	d := &Daemon{Options: Options{Metrics: "127.0.0.1:0", Log: slog.New(slog.NewJSONHandler(&told, nil))}}
+	close, err := d.serveMetrics()
+	if err != nil {
+		t.Skip("this machine has no loopback: ", err)
+	}
+	close()
+	if !strings.Contains(told.String(), `"address":"127.0.0.1:`) {
+		t.Error(told.String())
+	}
+}
+
 // Stopping answers whoever asks when everything is gone, and only once.
 func TestStop(t *testing.T) {
 	d := served(t)
