@@ -66,6 +66,8 @@ func TestConfigMistakesNameTheLineAndWhatIsAllowed(t *testing.T) {
 		"hook \"tc\"\n":                      {":1:"},
 		"[router]\nhook = \"tc\"\n":          {":1:", `unknown key "router"`, "allowed are"},
 		"metrics = \"localhost:99999999\"\n": {":1:", "127.0.0.1:9464"},
+		"metrics = \":\"\n":                  {":1:11:", `":" is not an address`},
+		"metrics = \"127.0.0.1\"\n":          {":1:11:", `"127.0.0.1" is not an address`},
 		"hook = \"tc\"\nhook = \"xdp\"\n":    {":2:"},
 		"exclude = [\"a\", []]\n":            {":1:", `exclude = ["eth*", "wan0"]`},
 	} {

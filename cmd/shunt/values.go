@@ -52,14 +52,15 @@ func (a *address) Set(s string) error {
 		a.text = ""
 		return nil
 	}
+	whole := s
 	if !strings.Contains(s, ":") {
-		s = ":" + s
+		whole = ":" + s
 	}
-	host, port, err := net.SplitHostPort(s)
+	host, port, err := net.SplitHostPort(whole)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
-	if err != nil {
+	if err != nil || port == "" {
 		return fmt.Errorf("%q is not an address; write it like 127.0.0.1:9464", s)
 	}
 	if host == "" {
