@@ -112,6 +112,12 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 not supported here, 4 no daemon.
 		Args:              noArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := new(folder).Set(g.runtimeDir); err != nil {
+			return usagef("--runtime-dir: %w", err)
+		}
+		return nil
+	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%w; `%s --help` lists the options", err, c.CommandPath())
 	})

@@ -59,8 +59,8 @@ A configuration file has the options' names as keys:
 		if o.Tier, err = onlyTier(); err != nil {
 			return err
 		}
-		if conf.RuntimeDir != "" && !c.Flags().Changed("runtime-dir") {
-			o.RuntimeDir = conf.RuntimeDir
+		if conf.RuntimeDir.text != "" && !c.Flags().Changed("runtime-dir") {
+			o.RuntimeDir = conf.RuntimeDir.text
 		}
 		w := newScreen(c.OutOrStdout())
 		if once {

@@ -18,6 +18,7 @@ type (
 	logLevel struct{ text string }
 	format   struct{ text string }
 	address  struct{ text string } // host:port, "" for none
+	folder   struct{ text string }
 	patience struct{ limit time.Duration }
 	glob     struct{ text string } // as path.Match has it
 	globList []glob
@@ -45,6 +46,15 @@ func (f *format) Set(s string) error           { return pick(&f.text, s, "text",
 func (f *format) UnmarshalText(b []byte) error { return f.Set(string(b)) }
 func (f *format) String() string               { return f.text }
 func (f *format) Type() string                 { return "text|json" }
+
+func (d *folder) Set(s string) error {
+	if s == "" {
+		return fmt.Errorf("%q is no folder; write it like /run/shunt", s)
+	}
+	d.text = s
+	return nil
+}
+func (d *folder) UnmarshalText(b []byte) error { return d.Set(string(b)) }
 
 // Set takes host:port; without a host it is loopback, since metrics tell about the network.
 func (a *address) Set(s string) error {
