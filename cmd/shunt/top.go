@@ -26,6 +26,9 @@ func newTop(g *global) *cobra.Command {
 			if every < 100*time.Millisecond {
 				return usagef("--interval %s: at least 100ms", every)
 			}
+			if rounds < 0 {
+				return usagef("--count %d: at least 1, or 0 for until interrupted", rounds)
+			}
 			if flows {
 				return a.topFlows(c, every, rounds, most)
 			}
