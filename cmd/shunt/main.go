@@ -50,6 +50,7 @@ func endings() []os.Signal {
 // run is main without the process: it executes a command line and gives the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
+	strict(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -143,6 +144,7 @@ func (a *asking) client() *api.Client { return &api.Client{RuntimeDir: a.runtime
 // options adds them to a command; withJSON for those that print an answer.
 func (a *asking) options(c *cobra.Command, withJSON bool) *cobra.Command {
 	c.Flags().StringVar(&a.netns, "netns", "", "named network namespace, of those that the daemon serves (default: the one it was started in)")
+	completes(c)
 	if withJSON {
 		c.Flags().BoolVar(&a.json, "json", false, "print the answer as JSON")
 	}

@@ -46,6 +46,7 @@ A configuration file has the options' names as keys:
 	f.StringVar(&file, "config", "", "configuration file in TOML; options given here override it")
 	given.options(f)
 	f.BoolVar(&once, "once", false, "set everything up, print the status, take everything away again and end")
+	completes(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		conf, err := configured(file, given, f)
 		if err != nil {
