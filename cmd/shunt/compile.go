@@ -133,10 +133,13 @@ func readInput(stdin io.Reader, name string) ([]byte, string, error) {
 		return text, "standard input", err
 	}
 	text, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, name, usagef("%s: no such file", name)
+	case err != nil: // a folder, no permission
+		return nil, name, usagef("reading the rules: %w", err)
 	}
-	return text, name, err
+	return text, name, nil
 }
 
 // writeObject writes a file as a whole or not at all. What is there and no file, such as /dev/null, is written into, and a link followed.
