@@ -36,6 +36,9 @@ func showRules(g *global) *cobra.Command {
 }
 
 func printRules(w *screen, r *api.Rules) {
+	if len(r.Tables)+len(r.IPSets)+len(r.Faults) == 0 {
+		fmt.Fprintln(w, "no packet filter rules")
+	}
 	for _, f := range r.Faults {
 		fmt.Fprintf(w, "%s %s\n", w.paint(red, "not read:"), f)
 	}
