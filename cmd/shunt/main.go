@@ -113,6 +113,8 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 not supported here, 4 no daemon.
 		Args:              noArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.Version = version()
+	root.SetVersionTemplate(versionLine())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if err := new(folder).Set(g.runtimeDir); err != nil {
 			return usagef("--runtime-dir: %w", err)
