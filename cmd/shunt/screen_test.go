@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/shuntnet/shunt/internal/api"
 )
 
@@ -100,5 +102,27 @@ func TestStopOfAHungDaemon(t *testing.T) {
 	code := run(context.Background(), []string{"stop", "--detach", "--runtime-dir", dir}, io.Discard, &told)
 	if want := fmt.Sprintf("did not end within 100ms; its log says why. If it hangs: kill -9 %d, then `shunt stop --detach`", os.Getpid()); code != exitFailed || !strings.Contains(told.String(), want) {
 		t.Errorf("exit status %d, %q, want %q in it", code, told.String(), want)
+	}
+}
+
+// NO_COLOR is about colours alone; what is no terminal, or a dumb one, gets no control sequences at all.
+func TestScreen(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	defer terminal.Close()
+	for _, c := range []struct {
+		to              io.Writer
+		noColour, term  string
+		colour, inPlace bool
+	}{
+		{terminal, "", "xterm", true, true}, {terminal, "1", "xterm", false, true}, {terminal, "", "dumb", false, false}, {io.Discard, "", "xterm", false, false},
+	} {
+		t.Setenv("NO_COLOR", c.noColour)
+		t.Setenv("TERM", c.term)
+		if s := newScreen(c.to); s.colour != c.colour || s.inPlace != c.inPlace {
+			t.Errorf("%+v: colour %t, in place %t", c, s.colour, s.inPlace)
+		}
 	}
 }
