@@ -23,7 +23,10 @@ It needs no daemon and changes nothing. Exit status: 0 without failures, 3 with.
 					return err
 				}
 			} else {
-				printResults(newScreen(c.OutOrStdout()), results)
+				w := newScreen(c.OutOrStdout())
+				if printResults(w, results); w.err != nil {
+					return w.err
+				}
 			}
 			for _, r := range results {
 				if r.Level == check.Fail {

@@ -133,10 +133,13 @@ func readInput(stdin io.Reader, name string) ([]byte, string, error) {
 		return text, "standard input", err
 	}
 	text, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, name, usagef("%s: no such file", name)
+	case err != nil: // a folder, no permission
+		return nil, name, usagef("reading the rules: %w", err)
 	}
-	return text, name, err
+	return text, name, nil
 }
 
 // writeObject writes a file as a whole or not at all. What is there and no file, such as /dev/null, is written into, and a link followed.
@@ -203,7 +206,7 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 		printFates(w, r)
 	}
 	if o.output == "" {
-		return nil
+		return w.err
 	}
 	n := map[string]int{}
 	for _, f := range r.Fates {
@@ -211,7 +214,7 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 	}
 	fmt.Fprintf(w, "%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that accept what passes anyway, %d that no forwarded packet meets\n",
 		o.output, n["compiled"]+n["mapping"], format, n["mapping"], n["linux"], n["passes"], n["unmet"])
-	return nil
+	return w.err
 }
 
 func printFates(w *screen, r *compile.Result) {

@@ -19,7 +19,7 @@ import (
 
 // config is what `shunt run` can be told, by options or by a file whose keys have the same names.
 type config struct {
-	RuntimeDir string   `toml:"runtime-dir"`
+	RuntimeDir folder   `toml:"runtime-dir"`
 	Interfaces []glob   `toml:"interfaces"`
 	Exclude    []glob   `toml:"exclude"`
 	Hook       hook     `toml:"hook"`

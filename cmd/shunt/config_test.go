@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var values = cmp.AllowUnexported(hook{}, patience{}, logLevel{}, format{}, address{}, glob{})
+var values = cmp.AllowUnexported(hook{}, patience{}, logLevel{}, format{}, address{}, folder{}, glob{})
 
 func write(t *testing.T, text string) string {
 	t.Helper()
@@ -41,7 +41,7 @@ runtime-dir = "/run/other"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &config{RuntimeDir: "/run/other", Interfaces: []glob{{"eth*"}, {"wan0"}}, Exclude: []glob{{"eth9"}}, Hook: hook{"tc"},
+	want := &config{RuntimeDir: folder{"/run/other"}, Interfaces: []glob{{"eth*"}, {"wan0"}}, Exclude: []glob{{"eth9"}}, Hook: hook{"tc"},
 		Netns: []glob{{"all"}}, Metrics: address{"127.0.0.1:9464"}, Watchdog: patience{time.Second}, LogLevel: logLevel{"debug"}, LogFormat: format{"json"}, Strict: true}
 	if diff := cmp.Diff(want, got, values); diff != "" {
 		t.Error(diff)
@@ -61,10 +61,14 @@ func TestConfigMistakesNameTheLineAndWhatIsAllowed(t *testing.T) {
 		"strict = \"yes\"\n":                 {":1:", "write it like strict = true"},
 		"interfaces = \"eth0\"\n":            {":1:", `interfaces = ["eth*", "wan0"]`},
 		"interfaces = [\"eth[\"]\n":          {":1:", "not a pattern"},
+		"exclude = [\"wg*,docker0\"]\n":      {":1:12:", `"wg*,docker0" has a comma`, `write it like exclude = ["eth*", "wan0"]`},
 		"hook = tc\n":                        {":1:"},
 		"hook \"tc\"\n":                      {":1:"},
 		"[router]\nhook = \"tc\"\n":          {":1:", `unknown key "router"`, "allowed are"},
 		"metrics = \"localhost:99999999\"\n": {":1:", "127.0.0.1:9464"},
+		"runtime-dir = \"\"\n":               {":1:15:", `"" is no folder; write it like /run/shunt`},
+		"metrics = \":\"\n":                  {":1:11:", `":" is not an address`},
+		"metrics = \"127.0.0.1\"\n":          {":1:11:", `"127.0.0.1" is not an address`},
 		"hook = \"tc\"\nhook = \"xdp\"\n":    {":2:"},
 		"exclude = [\"a\", []]\n":            {":1:", `exclude = ["eth*", "wan0"]`},
 	} {

@@ -42,7 +42,9 @@ Options:
 			if a.json {
 				err = printJSON(c.OutOrStdout(), x)
 			} else {
-				printExplanation(newScreen(c.OutOrStdout()), &x)
+				w := newScreen(c.OutOrStdout())
+				printExplanation(w, &x)
+				err = w.err
 			}
 			if err == nil && x.Rules != nil && x.Rules.Disagree != "" {
 				return errors.New("the loaded program and the rules disagree: " + x.Rules.Disagree + "; this is a fault of shunt, \"shunt pause\" turns it off")

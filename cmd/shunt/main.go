@@ -32,15 +32,25 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
+// endings are the signals that end a command in order. SIGHUP comes when a terminal is lost; nohup has it ignored, which stays so.
+func endings() []os.Signal {
+	out := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		out = append(out, syscall.SIGHUP)
+	}
+	return out
+}
+
 // run is main without the process: it executes a command line and gives the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
+	strict(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -103,6 +113,14 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 not supported here, 4 no daemon.
 		Args:              noArgs,
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.Version = version()
+	root.SetVersionTemplate(versionLine())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if err := new(folder).Set(g.runtimeDir); err != nil {
+			return usagef("--runtime-dir: %w", err)
+		}
+		return nil
+	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%w; `%s --help` lists the options", err, c.CommandPath())
 	})
@@ -128,6 +146,7 @@ func (a *asking) client() *api.Client { return &api.Client{RuntimeDir: a.runtime
 // options adds them to a command; withJSON for those that print an answer.
 func (a *asking) options(c *cobra.Command, withJSON bool) *cobra.Command {
 	c.Flags().StringVar(&a.netns, "netns", "", "named network namespace, of those that the daemon serves (default: the one it was started in)")
+	completes(c)
 	if withJSON {
 		c.Flags().BoolVar(&a.json, "json", false, "print the answer as JSON")
 	}

@@ -5,12 +5,14 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 )
 
 const manDir = "../../docs/man"
@@ -68,4 +70,23 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 		}
 	}
 	walk(newRoot())
+}
+
+// TestManPageNamesEveryOption holds the page that is written by hand to the commands: each is in it, with all its options.
+func TestManPageNamesEveryOption(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(manDir, "shunt.8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(raw)
+	for _, c := range newRoot().Commands() {
+		if !strings.Contains(page, c.Name()) {
+			t.Errorf("shunt.8 lacks %s", c.Name())
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(page, "Fl -"+f.Name+"\n") && !strings.Contains(page, "Fl -"+f.Name+" ") && !strings.Contains(page, "Fl "+f.Shorthand+" ") {
+				t.Errorf("shunt.8 lacks --%s of %s", f.Name, c.Name())
+			}
+		})
+	}
 }

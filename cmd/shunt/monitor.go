@@ -34,7 +34,7 @@ effect, and what is different. Without --netns those of all namespaces that are 
 					return fmt.Errorf("understanding the daemon's answer: %w", err)
 				}
 				printEvent(w, &e)
-				return nil
+				return w.err
 			})
 			if errors.Is(err, context.Canceled) {
 				return nil // interrupted, which is how it ends

@@ -27,14 +27,18 @@ func showRules(g *global) *cobra.Command {
 			if a.json {
 				return printJSON(c.OutOrStdout(), r)
 			}
-			printRules(newScreen(c.OutOrStdout()), &r)
-			return nil
+			w := newScreen(c.OutOrStdout())
+			printRules(w, &r)
+			return w.err
 		},
 	}
 	return a.options(c, true)
 }
 
 func printRules(w *screen, r *api.Rules) {
+	if len(r.Tables)+len(r.IPSets)+len(r.Faults) == 0 {
+		fmt.Fprintln(w, "no packet filter rules")
+	}
 	for _, f := range r.Faults {
 		fmt.Fprintf(w, "%s %s\n", w.paint(red, "not read:"), f)
 	}

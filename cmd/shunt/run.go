@@ -26,8 +26,8 @@ func newRun(g *global) *cobra.Command {
 		Short: "start the daemon",
 		Long: `Read how Linux is configured, make forwarding faster where that is safe, and follow every change until stopped.
 
-Nothing has to be configured. Stopping (SIGINT, SIGTERM, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so that a new
-daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
+Nothing has to be configured. Stopping (SIGINT, SIGTERM, SIGHUP unless nohup has it ignored, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so
+that a new daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 
 It serves the network namespace that it is started in, and with --netns those named ones under /run/netns that match, as they come and go.
 
@@ -46,6 +46,7 @@ A configuration file has the options' names as keys:
 	f.StringVar(&file, "config", "", "configuration file in TOML; options given here override it")
 	given.options(f)
 	f.BoolVar(&once, "once", false, "set everything up, print the status, take everything away again and end")
+	completes(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		conf, err := configured(file, given, f)
 		if err != nil {
@@ -59,13 +60,17 @@ A configuration file has the options' names as keys:
 		if o.Tier, err = onlyTier(); err != nil {
 			return err
 		}
-		if conf.RuntimeDir != "" && !c.Flags().Changed("runtime-dir") {
-			o.RuntimeDir = conf.RuntimeDir
+		if conf.RuntimeDir.text != "" && !c.Flags().Changed("runtime-dir") {
+			o.RuntimeDir = conf.RuntimeDir.text
 		}
+		w := newScreen(c.OutOrStdout())
 		if once {
-			o.Ready = func(s *api.Status) { printStatus(newScreen(c.OutOrStdout()), s) }
+			o.Ready = func(s *api.Status) { printStatus(w, s) }
 		}
-		return daemon.Run(c.Context(), o)
+		if err := daemon.Run(c.Context(), o); err != nil {
+			return err
+		}
+		return w.err
 	}
 	return c
 }

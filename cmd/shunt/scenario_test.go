@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -204,13 +205,16 @@ func startDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("the daemon is not ready after %s", 4*waiting)
 }
 
-// endDaemon sends a signal to the daemon and waits until it has ended: end [-9]
+// endDaemon sends a signal to the daemon and waits until it has ended: end [-1|-9]
 func endDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	pid, err := strconv.Atoi(ts.Getenv("PID"))
 	ts.Check(err)
 	signal := syscall.SIGTERM
 	if len(args) > 0 && args[0] == "-9" {
 		signal = syscall.SIGKILL
+	}
+	if len(args) > 0 && args[0] == "-1" && !ossignal.Ignored(syscall.SIGHUP) { // the daemon inherits what nohup did to the tests
+		signal = syscall.SIGHUP
 	}
 	ts.Check(syscall.Kill(pid, signal))
 	for end := time.Now().Add(waiting); syscall.Kill(pid, 0) == nil; time.Sleep(5 * time.Millisecond) {

@@ -13,11 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is where answers for people go; coloured only on a terminal that wants it.
+// screen is where answers for people go; coloured and refreshed in place only on a terminal that can.
 type screen struct {
 	io.Writer
-	colour bool
-	width  int // columns, 0 when unknown
+	colour  bool
+	inPlace bool  // what was printed can be wiped
+	err     error // of the first write that failed, for the command to end with
+}
+
+// Write keeps the first error, so that those who print need not look at each line's; after it nothing is written.
+func (s *screen) Write(b []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.Writer.Write(b)
+	s.err = err
+	return n, err
 }
 
 func newScreen(w io.Writer) *screen {
@@ -26,13 +37,17 @@ func newScreen(w io.Writer) *screen {
 	if !ok {
 		return s
 	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return s
-	}
-	s.width = int(size.Col)
-	s.colour = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	s.inPlace = err == nil && os.Getenv("TERM") != "dumb"
+	s.colour = s.inPlace && os.Getenv("NO_COLOR") == ""
 	return s
+}
+
+// wipe empties a terminal, for the next of several answers; elsewhere they follow one another.
+func (s *screen) wipe() {
+	if s.inPlace {
+		fmt.Fprint(s, "\x1b[H\x1b[2J")
+	}
 }
 
 // The colours, as SGR parameters.

@@ -47,11 +47,15 @@ func showTable[R any](g *global, what, short string, rows func([]R) [][]cell) *c
 			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: what}, &list); err != nil {
 				return err
 			}
+			if list == nil {
+				list = []R{} // for programs, an empty list is one
+			}
 			if a.json {
 				return printJSON(c.OutOrStdout(), list)
 			}
-			newScreen(c.OutOrStdout()).table(rows(list))
-			return nil
+			w := newScreen(c.OutOrStdout())
+			w.table(rows(list))
+			return w.err
 		},
 	}
 	return a.options(c, true)
@@ -132,7 +136,7 @@ func showInterfaces(g *global) *cobra.Command {
 				}
 				printInterface(w, &i)
 			}
-			return nil
+			return w.err
 		},
 	}
 	return a.options(c, true)

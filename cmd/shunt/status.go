@@ -28,8 +28,9 @@ The names of the reasons are listed by "shunt show reasons" and in docs/reasons.
 			if a.json {
 				return printJSON(c.OutOrStdout(), s)
 			}
-			printStatus(newScreen(c.OutOrStdout()), &s)
-			return nil
+			w := newScreen(c.OutOrStdout())
+			printStatus(w, &s)
+			return w.err
 		},
 	}
 	return a.options(c, true)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,7 @@ func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
 	return a.options(c, false)
 }
 
-const stopLimit = 30 * time.Second
+var stopLimit = 30 * time.Second
 
 func newStop(g *global) *cobra.Command {
 	var detach bool
@@ -52,12 +51,15 @@ daemon loses a packet. With --detach everything is removed from the kernel and t
 daemon runs any more, --detach removes what an earlier one left in this network namespace and in those that it served by name, and tells what that was.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(c.Context(), stopLimit, fmt.Errorf("the daemon did not end within %s; its log says why", stopLimit))
+			ctx, cancel := context.WithTimeoutCause(c.Context(), stopLimit, errHung)
 			defer cancel()
 			client := &api.Client{RuntimeDir: g.runtimeDir}
 			err := client.Call(ctx, api.VerbStop, api.StopArgs{Detach: detach}, nil) // answered when all is gone but the process
 			if gone := (*api.Error)(nil); detach && errors.As(err, &gone) && gone.Kind == api.KindNoDaemon {
-				return clean(c.OutOrStdout(), g.runtimeDir)
+				return clean(newScreen(c.OutOrStdout()), g.runtimeDir)
+			}
+			if errors.Is(err, errHung) {
+				return hung(client.PID(c.Context()))
 			}
 			return err
 		},
@@ -66,14 +68,28 @@ daemon runs any more, --detach removes what an earlier one left in this network 
 	return c
 }
 
+var errHung = errors.New("the daemon did not end")
+
+// hung says how to get rid of a daemon that does not answer.
+func hung(pid int) error {
+	who := "its PID"
+	if pid != 0 {
+		who = fmt.Sprint(pid)
+	}
+	return fmt.Errorf("%w within %s; its log says why. If it hangs: kill -9 %s, then `shunt stop --detach`, which removes what it leaves", errHung, stopLimit, who)
+}
+
 // clean removes what a daemon left that is gone, and says so.
-func clean(out io.Writer, runtimeDir string) error {
+func clean(w *screen, runtimeDir string) error {
 	removed, err := daemon.Clear(runtimeDir)
 	for _, what := range removed {
-		fmt.Fprintln(out, "removed", what)
+		fmt.Fprintln(w, "removed", what)
 	}
 	if err == nil && len(removed) == 0 {
-		fmt.Fprintln(out, "no daemon runs, and nothing of shunt is left")
+		fmt.Fprintln(w, "no daemon runs, and nothing of shunt is left")
+	}
+	if err == nil {
+		err = w.err
 	}
 	return err
 }

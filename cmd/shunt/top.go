@@ -26,6 +26,9 @@ func newTop(g *global) *cobra.Command {
 			if every < 100*time.Millisecond {
 				return usagef("--interval %s: at least 100ms", every)
 			}
+			if rounds < 0 {
+				return usagef("--count %d: at least 1, or 0 for until interrupted", rounds)
+			}
 			if flows {
 				return a.topFlows(c, every, rounds, most)
 			}
@@ -43,6 +46,9 @@ func newTop(g *global) *cobra.Command {
 				now := time.Now()
 				if n > 0 {
 					printRates(w, &old, &s, now.Sub(then))
+				}
+				if w.err != nil {
+					return w.err
 				}
 				old, then = s, now
 				if rounds > 0 && n == rounds {
@@ -66,9 +72,7 @@ func newTop(g *global) *cobra.Command {
 
 // printRates prints what happened between two looks, in place on a terminal.
 func printRates(w *screen, old, s *api.Status, passed time.Duration) {
-	if w.colour {
-		fmt.Fprint(w, "\x1b[H\x1b[2J")
-	}
+	w.wipe()
 	fmt.Fprintf(w, "shunt %s  %s\n\n", s.Version, time.Now().Format("15:04:05"))
 	before := map[int]api.Interface{}
 	for _, i := range old.Interfaces {

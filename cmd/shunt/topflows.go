@@ -36,6 +36,9 @@ func (a *asking) topFlows(c *cobra.Command, every time.Duration, rounds, most in
 				}
 			} else {
 				printFlows(w, recent, read.Sub(then))
+				if w.err != nil {
+					return w.err
+				}
 			}
 		}
 		old, then = now, read
@@ -77,9 +80,7 @@ func flowsBetween(old, now *api.Flows) *api.Flows {
 
 // printFlows prints flows in place on a terminal.
 func printFlows(w *screen, f *api.Flows, passed time.Duration) {
-	if w.colour {
-		fmt.Fprint(w, "\x1b[H\x1b[2J")
-	}
+	w.wipe()
 	fmt.Fprintf(w, "%s  about %s packets/s, one of %d looked at\n\n", time.Now().Format("15:04:05"), decimal(float64(f.Packets)/passed.Seconds()).text, f.Each)
 	rows := [][]cell{heads(">PACKETS/S", ">SHARE %", "PROTOCOL", "FROM", "TO")}
 	for _, flow := range f.Flows {

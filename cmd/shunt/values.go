@@ -18,6 +18,7 @@ type (
 	logLevel struct{ text string }
 	format   struct{ text string }
 	address  struct{ text string } // host:port, "" for none
+	folder   struct{ text string }
 	patience struct{ limit time.Duration }
 	glob     struct{ text string } // as path.Match has it
 	globList []glob
@@ -46,20 +47,30 @@ func (f *format) UnmarshalText(b []byte) error { return f.Set(string(b)) }
 func (f *format) String() string               { return f.text }
 func (f *format) Type() string                 { return "text|json" }
 
+func (d *folder) Set(s string) error {
+	if s == "" {
+		return fmt.Errorf("%q is no folder; write it like /run/shunt", s)
+	}
+	d.text = s
+	return nil
+}
+func (d *folder) UnmarshalText(b []byte) error { return d.Set(string(b)) }
+
 // Set takes host:port; without a host it is loopback, since metrics tell about the network.
 func (a *address) Set(s string) error {
 	if s == "" {
 		a.text = ""
 		return nil
 	}
+	whole := s
 	if !strings.Contains(s, ":") {
-		s = ":" + s
+		whole = ":" + s
 	}
-	host, port, err := net.SplitHostPort(s)
+	host, port, err := net.SplitHostPort(whole)
 	if err == nil {
 		_, err = net.LookupPort("tcp", port)
 	}
-	if err != nil {
+	if err != nil || port == "" {
 		return fmt.Errorf("%q is not an address; write it like 127.0.0.1:9464", s)
 	}
 	if host == "" {
@@ -96,7 +107,14 @@ func (g *glob) Set(s string) error {
 	g.text = s
 	return nil
 }
-func (g *glob) UnmarshalText(b []byte) error { return g.Set(string(b)) }
+
+// UnmarshalText refuses a comma, which would be taken for a part of a name that no interface has.
+func (g *glob) UnmarshalText(b []byte) error {
+	if strings.Contains(string(b), ",") {
+		return fmt.Errorf("%q has a comma, which separates patterns in options only", b)
+	}
+	return g.Set(string(b))
+}
 
 func (l *globList) Set(s string) error {
 	for _, word := range strings.Split(s, ",") {

@@ -37,14 +37,25 @@ func version() string {
 	return "devel-" + commit + dirty
 }
 
+// versionLine is what people read.
+func versionLine() string {
+	return fmt.Sprintf("shunt %s %s/%s %s\n", version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+}
+
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
 		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "shunt %s %s/%s %s\n", version(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+			if asJSON {
+				return printJSON(c.OutOrStdout(), map[string]string{"version": version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprint(c.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
+	return c
 }

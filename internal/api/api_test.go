@@ -64,6 +64,18 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// Whoever listens is known without an answer.
+func TestPID(t *testing.T) {
+	c, s := serve(t, func(context.Context, *Request, func(any) error) (any, error) { return nil, nil })
+	if pid := c.PID(context.Background()); pid != os.Getpid() {
+		t.Errorf("the server is process %d, want %d", pid, os.Getpid())
+	}
+	s.Close()
+	if pid := c.PID(context.Background()); pid != 0 {
+		t.Errorf("nobody is process %d", pid)
+	}
+}
+
 func TestStream(t *testing.T) {
 	left := make(chan struct{})
 	c, _ := serve(t, func(ctx context.Context, _ *Request, send func(any) error) (any, error) {
@@ -130,6 +142,9 @@ func TestFileThatIsNoSocketIsLeftAlone(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(path); string(got) != "mine" {
 		t.Error("the file was touched")
+	}
+	if removed, err := RemoveSocket(path); removed || err != nil {
+		t.Errorf("a file is removed as a socket: %t, %v", removed, err)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client asks the daemon of a runtime directory.
@@ -117,6 +119,26 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 		return nil, Errorf(KindNoDaemon, "no shunt daemon: nobody listens on %s, whose daemon is gone; start one with `shunt run`", path)
 	}
 	return nil, Errorf(KindNoDaemon, "reaching the shunt daemon at %s: %v", path, err)
+}
+
+// PID is the process that listens on the socket, also one that answers nothing; 0 where it cannot be told.
+func (c *Client) PID(ctx context.Context) int {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid) // of who called listen
+		}
+	})
+	return pid
 }
 
 // gone explains an answer that stopped in the middle.

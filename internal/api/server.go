@@ -51,17 +51,33 @@ func Listen(path string, log *slog.Logger) (*Server, error) {
 		c.Close()
 		return nil, fmt.Errorf("listening on %s: %w", path, ErrInUse)
 	}
-	if fi, err := os.Lstat(path); err == nil && fi.Mode()&fs.ModeSocket == 0 {
+	if removed, err := RemoveSocket(path); err != nil {
+		return nil, err
+	} else if _, err := os.Lstat(path); err == nil && !removed {
 		return nil, fmt.Errorf("listening on %s: there is a file that is not a socket; remove it or choose another --runtime-dir", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("removing the socket of a daemon that is gone: %w", err)
 	}
 	l, err := listenPrivate(path)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{path: path, listener: l, log: log}, nil
+}
+
+// RemoveSocket deletes a socket that a daemon left which is gone, and says whether there was one. What is no socket is not shunt's, and stays.
+func RemoveSocket(path string) (removed bool, err error) {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("looking for the socket of a daemon that is gone: %w", err)
+	case fi.Mode()&fs.ModeSocket == 0:
+		return false, nil
+	}
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("removing the socket of a daemon that is gone: %w", err)
+	}
+	return true, nil
 }
 
 // listenPrivate makes the socket inaccessible to others from its first moment: the mode of a new socket is what the umask leaves.

@@ -4,10 +4,13 @@ package check
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +71,17 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// What the lack of CAP_SYSLOG costs is said where it costs something.
+func TestHiddenSymbols(t *testing.T) {
+	named, hidden := model.NFHook{Function: "nf_hook_run_bpf"}, model.NFHook{Function: "0xffffffff81fda280"}
+	if found := whole(&model.Network{Netfilter: []model.NFHook{named}}); has(found, Warn, "kernel symbols", "") {
+		t.Errorf("with names: %v", found)
+	}
+	if found := whole(&model.Network{Netfilter: []model.NFHook{named, hidden}}); !has(found, Warn, "kernel symbols", "CAP_SYSLOG") {
+		t.Errorf("with an address for a name: %v", found)
+	}
+}
+
 // A daemon is known by the name that it claims in its namespace.
 func TestAnother(t *testing.T) {
 	n := lab.BuildLineT(t, lab.LineOptions{})
@@ -122,6 +136,28 @@ func TestPrivileges(t *testing.T) {
 	}
 	if err := without(unix.CAP_NET_ADMIN, func() error { return Requirements() }); !errors.Is(err, ErrPrivilege) || errors.Is(err, ErrUnsupported) {
 		t.Errorf("the requirements without CAP_NET_ADMIN: %v", err)
+	}
+}
+
+// Root of a user namespace has all capabilities, and yet none that count.
+func TestUserNamespace(t *testing.T) {
+	const inside = "SHUNT_TEST_IN_USER_NAMESPACE"
+	if os.Getenv(inside) != "" {
+		if err := Privileges(); !errors.Is(err, ErrPrivilege) || !strings.Contains(err.Error(), "those of a user namespace") {
+			t.Errorf("the privileges of root of a user namespace: %v", err)
+		}
+		return
+	}
+	c := exec.Command("/proc/self/exe", "-test.run=^TestUserNamespace$")
+	c.Env = append(os.Environ(), inside+"=1")
+	ids := []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids}
+	out, err := c.CombinedOutput()
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSPC) {
+		t.Skip("no user namespaces here: ", err)
+	}
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

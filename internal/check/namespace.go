@@ -44,7 +44,7 @@ func namespace() []Result {
 }
 
 func read() (*model.Network, error) {
-	r, err := kstate.Open(kstate.Options{IsOwn: func(_ uint32, name string) bool { return strings.HasPrefix(name, "shunt_") }})
+	r, err := kstate.Open(kstate.Options{IsOwn: func(_ uint32, name string) bool { return datapath.OwnName(name) }})
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +117,10 @@ func whole(net *model.Network) (out []Result) {
 	default:
 		out = append(out, Result{Warn, "forwarding", "Linux does not forward here, so there is nothing to make faster",
 			"for a router: sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"})
+	}
+	if slices.ContainsFunc(net.Netfilter, func(h model.NFHook) bool { return strings.HasPrefix(h.Function, "0x") }) { // an address, for want of a name
+		out = append(out, Result{Warn, "kernel symbols", "the names of functions at netfilter's hooks cannot be read, and this kernel does not list its hooks otherwise (CONFIG_NETFILTER_NETLINK_HOOK)",
+			"everything that passes them stays with Linux; start shunt with CAP_SYSLOG, and with the sysctl kernel.kptr_restrict below 2"})
 	}
 	for _, f := range net.Faults {
 		out = append(out, Result{Warn, "configuration", f.Part + " cannot be read: " + f.Err, "what it could touch stays with Linux"})

@@ -50,8 +50,14 @@ func missing() ([]capability, error) {
 	return out, nil
 }
 
+// initialUserNamespace is what /proc/self/ns/user leads to where capabilities are those of the machine (USER_NS_INIT_INO).
+const initialUserNamespace = "user:[4026531837]"
+
 // Privileges fails with ErrPrivilege, naming each capability that is missing.
 func Privileges() error {
+	if ns, err := os.Readlink("/proc/self/ns/user"); err == nil && ns != initialUserNamespace {
+		return fmt.Errorf("%w: the process's capabilities are those of a user namespace, where the kernel loads no such programs; start it in the initial one (a container: without user namespaces, not rootless)", ErrPrivilege)
+	}
 	lacking, err := missing()
 	if err != nil || len(lacking) == 0 {
 		return err

@@ -5,6 +5,7 @@ package control
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -189,7 +190,7 @@ func detachAll(t *testing.T, n *lab.Net, pins string) {
 func TestOnePerNamespace(t *testing.T) {
 	r := newRig(t, graph.TC)
 	err := New(Options{NetnsPath: r.net.Node(lab.Dut).Path(), PinDir: t.TempDir() + "/other", Log: slog.Default()}).Run(context.Background())
-	if err != ErrAnother {
+	if !errors.Is(err, ErrAnother) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d", os.Getpid())) {
 		t.Errorf("a second engine got %v", err)
 	}
 }

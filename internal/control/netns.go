@@ -25,7 +25,7 @@ func enter(path string) error {
 	return nil
 }
 
-// ErrAnother is returned when a shunt already runs in the namespace.
+// ErrAnother is what claiming a namespace fails with when a shunt already runs in the namespace.
 var ErrAnother = errors.New("another shunt runs in this network namespace; `shunt status` with its --runtime-dir shows it, `shunt stop` ends it")
 
 // claim makes sure that one shunt runs in the thread's network namespace. Abstract socket names belong to a network namespace and
@@ -38,7 +38,7 @@ func claim() (release func(), err error) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@shunt"}); err != nil {
 		unix.Close(fd)
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, ErrAnother
+			return nil, another()
 		}
 		return nil, fmt.Errorf("claiming the network namespace: %w", err)
 	}

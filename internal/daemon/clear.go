@@ -27,7 +27,7 @@ func Clear(runtimeDir string) (removed []string, err error) {
 	if err != nil {
 		return removed, fmt.Errorf("clearing this network namespace: %w", err)
 	}
-	if err := tally.Remove(countsOf(runtimeDir, "")); err != nil {
+	if removed, err = clearCounts(runtimeDir, "", removed); err != nil {
 		return removed, err
 	}
 	for _, name := range namedIn(runtimeDir) {
@@ -40,18 +40,40 @@ func Clear(runtimeDir string) (removed []string, err error) {
 		if err != nil {
 			return removed, fmt.Errorf("clearing the network namespace %s: %w", name, err)
 		}
-		if err := tally.Remove(countsOf(runtimeDir, name)); err != nil {
+		if removed, err = clearCounts(runtimeDir, name, removed); err != nil {
 			return removed, err
 		}
 	}
-	for _, path := range append(folders(runtimeDir), api.Socket(runtimeDir), runtimeDir) {
+	switch gone, err := api.RemoveSocket(api.Socket(runtimeDir)); {
+	case err != nil:
+		return removed, err
+	case gone:
+		removed = append(removed, api.Socket(runtimeDir))
+	}
+	for _, path := range append(folders(runtimeDir), runtimeDir) {
 		switch err := os.Remove(path); {
 		case err == nil:
 			removed = append(removed, path)
-		case path == runtimeDir && errors.Is(err, unix.ENOTEMPTY): // somebody else uses it as well
+		case path == runtimeDir && inUse(err):
 		case !errors.Is(err, os.ErrNotExist):
 			return removed, fmt.Errorf("removing what shunt made: %w", err)
 		}
+	}
+	return removed, nil
+}
+
+// inUse says of a runtime directory that could not be removed that somebody else uses it as well, or that something is mounted there, as in a pod.
+func inUse(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) }
+
+// clearCounts removes what was counted for a namespace's rules, and adds the file to what was removed.
+func clearCounts(runtimeDir, netns string, removed []string) ([]string, error) {
+	path := countsOf(runtimeDir, netns)
+	_, missing := os.Lstat(path)
+	if err := tally.Remove(path); err != nil {
+		return removed, err
+	}
+	if missing == nil {
+		removed = append(removed, path)
 	}
 	return removed, nil
 }

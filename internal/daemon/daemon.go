@@ -70,6 +70,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := interfacesExist(o.Policy, len(o.Netns) > 0, o.Log); err != nil {
 		return err
 	}
+	_, missing := os.Lstat(o.RuntimeDir)
 	if err := os.MkdirAll(o.RuntimeDir, 0o755); err != nil {
 		return fmt.Errorf("making the runtime directory: %w", err)
 	}
@@ -88,6 +89,9 @@ func Run(ctx context.Context, o Options) error {
 	err = d.serve()
 	d.shutdown(o.Once)
 	d.server.Close()
+	if err != nil && missing != nil {
+		os.Remove(o.RuntimeDir) // made for nothing, unless something of the daemon is left there
+	}
 	return err
 }
 
@@ -175,7 +179,7 @@ func (d *Daemon) shutdown(detach bool) {
 // removeFolders deletes what this daemon made in the file system, as far as it is empty.
 func (d *Daemon) removeFolders() {
 	for _, dir := range append(folders(d.RuntimeDir), d.RuntimeDir) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !(dir == d.RuntimeDir && inUse(err)) {
 			d.Log.Warn("removing what shunt made", "err", err)
 		}
 	}

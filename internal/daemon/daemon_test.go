@@ -282,6 +282,20 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The log names the address, in JSON too, since with port 0 nothing else does.
+func TestMetricsAddressIsLogged(t *testing.T) {
+	var told strings.Builder
+	d := &Daemon{Options: Options{Metrics: "127.0.0.1:0", Log: slog.New(slog.NewJSONHandler(&told, nil))}}
+	close, err := d.serveMetrics()
+	if err != nil {
+		t.Skip("this machine has no loopback: ", err)
+	}
+	close()
+	if !strings.Contains(told.String(), `"address":"127.0.0.1:`) {
+		t.Error(told.String())
+	}
+}
+
 // Stopping answers whoever asks when everything is gone, and only once.
 func TestStop(t *testing.T) {
 	d := served(t)
@@ -324,6 +338,18 @@ func TestInterfacesExist(t *testing.T) {
 			continue
 		}
 		refused(t, err, api.KindUsage, c.says)
+	}
+}
+
+// Who misspells what is to be left alone is told so.
+func TestExcludedInterfaceThatIsNotThere(t *testing.T) {
+	var told strings.Builder
+	log := slog.New(slog.NewTextHandler(&told, nil))
+	if err := interfacesExist(graph.Policy{Exclude: []string{"lo", "nosuch*"}}, false, log); err != nil || told.Len() > 0 {
+		t.Errorf("%v, %q", err, told.String())
+	}
+	if err := interfacesExist(graph.Policy{Exclude: []string{"lo", "nosuch0"}}, false, log); err != nil || !strings.Contains(told.String(), "interface=nosuch0") {
+		t.Errorf("%v, %q", err, told.String())
 	}
 }
 

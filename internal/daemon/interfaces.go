@@ -15,7 +15,8 @@ import (
 )
 
 // interfacesExist refuses interface names that cannot be meant: globs that do not parse, and exact names that no interface has. Where other
-// namespaces are served too, an exact name may be there, and one that is not here is only worth a warning.
+// namespaces are served too, an exact name may be there, and one that is not here is only worth a warning; so is one that is excluded, which
+// errs towards Linux once it comes.
 func interfacesExist(p graph.Policy, elsewhere bool, log *slog.Logger) error {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -30,8 +31,14 @@ func interfacesExist(p graph.Policy, elsewhere bool, log *slog.Logger) error {
 			return api.Errorf(api.KindUsage, "interface pattern %q: %v; a pattern has *, ? and [a-z]", glob, err)
 		}
 	}
+	lacks := func(name string) bool { return !strings.ContainsAny(name, "*?[\\") && !slices.Contains(names, name) }
+	for _, name := range p.Exclude {
+		if lacks(name) {
+			log.Warn("an excluded interface is not in the daemon's own network namespace; it stays with Linux when it comes", "interface", name)
+		}
+	}
 	for _, name := range p.Include {
-		if strings.ContainsAny(name, "*?[\\") || slices.Contains(names, name) {
+		if !lacks(name) {
 			continue
 		}
 		if elsewhere {

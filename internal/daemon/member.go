@@ -78,7 +78,7 @@ const detachWait = 10 * time.Second
 // end stops the engine and waits for it; detach removes what it would leave in the kernel.
 func (m *member) end(detach bool) {
 	m.ending.Do(func() {
-		if detach {
+		if detach && !m.ended() {
 			ctx, cancel := context.WithTimeout(context.Background(), detachWait)
 			defer cancel()
 			if err := m.engine.DetachOnStop(ctx); err != nil {
@@ -88,6 +88,16 @@ func (m *member) end(detach bool) {
 		m.cancel()
 	})
 	<-m.done
+}
+
+// ended says whether the engine has ended by itself, as one that was refused.
+func (m *member) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // do runs a function between rounds, with the state of the last one.

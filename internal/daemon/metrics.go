@@ -34,7 +34,7 @@ func (d *Daemon) serveMetrics() (close func(), err error) {
 			d.Log.Error("serving metrics", "err", err)
 		}
 	}()
-	d.Log.Info("serving metrics", "address", l.Addr())
+	d.Log.Info("serving metrics", "address", l.Addr().String())
 	return func() { server.Close() }, nil
 }
 

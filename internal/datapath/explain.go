@@ -34,7 +34,16 @@ const (
 
 // ErrFrameSize is returned by Explain for frames on which the kernel cannot run a program by itself: at TC they fit into a page with its
 // bookkeeping, and have more than an Ethernet header, and a whole IP header where the ethertype says IP.
-var ErrFrameSize = errors.New("the kernel can test TC programs only on frames that hold their headers, of up to about 3500 bytes")
+var ErrFrameSize = errors.New("the kernel cannot test a TC program on such a frame")
+
+// frameSize says what is wrong with a frame of a length that the kernel refused.
+func frameSize(length int) error {
+	limit := "it takes up to about 3500 bytes"
+	if length < shortFrame {
+		limit = "it is too short: the kernel wants a whole IP header where the Ethernet type says IP, and more than an Ethernet header elsewhere"
+	}
+	return fmt.Errorf("running the TC program on %d bytes: %w: %s", length, ErrFrameSize, limit)
+}
 
 // ErrNotLoaded is returned by Explain where no program runs.
 var ErrNotLoaded = errors.New("no program is loaded there")
@@ -108,7 +117,7 @@ func runTC(prog *ebpf.Program, index int, frame []byte) (t Trace, err error) {
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: ctx, ContextOut: &back}
 	start := time.Now()
 	if _, err := prog.Run(&opts); errors.Is(err, unix.EINVAL) && (len(frame) < shortFrame || len(frame) > largeFrame) {
-		return t, fmt.Errorf("running the TC program on %d bytes: %w", len(frame), ErrFrameSize)
+		return t, frameSize(len(frame))
 	} else if err != nil {
 		return t, fmt.Errorf("running the TC program on %d bytes: %w", len(frame), err)
 	}

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"errors"
+	"regexp"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/graph"
@@ -44,5 +45,14 @@ func explains(t *testing.T, d *Datapath, index int, hook graph.Hook, frame []byt
 	}
 	if _, err := d.Explain(index, hook, frame[:13]); err == nil {
 		t.Error("13 bytes are accepted as a frame")
+	}
+}
+
+// The bound that a frame is beyond is the one that is told.
+func TestFrameSize(t *testing.T) {
+	for length, want := range map[int]string{20: "20 bytes: .*too short", 9000: "9000 bytes: .*up to about 3500"} {
+		if err := frameSize(length); !errors.Is(err, ErrFrameSize) || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%d bytes: %v", length, err)
+		}
 	}
 }

@@ -37,3 +37,13 @@ func TestSlotsAreGivenAgain(t *testing.T) {
 		}
 	}
 }
+
+// Names are compared as the kernel has them; what `shunt compile` makes is a program of the user's.
+func TestOwnName(t *testing.T) {
+	for name, want := range map[string]bool{"shunt_stub_xdp": true, "shunt_stub_xdp_": true, "shunt_stub_tc": true, "shunt_tc": true, "shunt_pass": true,
+		"shunt_rules": false, "shunt_": false, "": false, "xdp": false} {
+		if got := OwnName(name); got != want {
+			t.Errorf("%q is own: %t, want %t", name, got, want)
+		}
+	}
+}

@@ -19,6 +19,16 @@ const (
 	stubXDPLinear = "shunt_stub_xdp_linear"
 )
 
+// OwnName says whether an attached program is called as this package calls those that it attaches. (Those of `shunt compile` have another name.)
+func OwnName(name string) bool {
+	for _, own := range []string{stubXDP, stubXDPLinear, "shunt_stub_tc", "shunt_xdp", "shunt_tc", "shunt_pass"} {
+		if name == own[:min(len(own), unix.BPF_OBJ_NAME_LEN-1)] { // as much as the kernel keeps
+			return true
+		}
+	}
+	return false
+}
+
 // attachStub puts the stub on a device and pins its link: the one that takes frames in several buffers, or, where the driver refuses that,
 // the one that does not.
 func (d *Datapath) attachStub(index int) (*attachment, error) {

@@ -161,7 +161,7 @@ func (x *explainer) answered(st stop, t datapath.Trace) bool {
 	if across {
 		path = st.port.Bridge.Path
 	}
-	step.Node = nodeOf(t.Reason)
+	step.Node = nodeOf(t.Reason, familyOf(st.frame))
 	for _, n := range path.Nodes {
 		if before(n.Kind, step.Node) || t.Reason == reason.Fast {
 			step.Passed = append(step.Passed, n.Kind)

@@ -38,14 +38,16 @@ var nodes = map[string][]reason.Code{
 	nodeHook: {reason.Resting, reason.SKBOffload, reason.SKBMark, reason.PacketType, reason.TooShort},
 }
 
-// nodeOf is the node that a reason belongs to; nodeInput for what is frozen from Linux's configuration.
-func nodeOf(c reason.Code) string {
+// nodeOf is the node that a reason belongs to for packets of a family; nodeInput for what is frozen from Linux's configuration.
+func nodeOf(c reason.Code, family string) string {
 	for node, codes := range nodes {
-		for _, code := range codes {
-			if code == c {
-				return node
-			}
+		if !slices.Contains(codes, c) {
+			continue
 		}
+		if node == graph.NodeIP4 && family == "ip6" {
+			return graph.NodeIP6 // which decides by the header's fields too, for the same reasons
+		}
+		return node
 	}
 	return nodeInput
 }

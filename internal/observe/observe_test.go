@@ -44,6 +44,21 @@ func TestEveryReasonHasANode(t *testing.T) {
 	}
 }
 
+// Reasons that both families have are of the node of the packet's own.
+func TestNodeOf(t *testing.T) {
+	for _, c := range []struct {
+		code         reason.Code
+		family, want string
+	}{
+		{reason.TTL, "ip4", graph.NodeIP4}, {reason.TTL, "ip6", graph.NodeIP6}, {reason.Protocol, "ip6", graph.NodeIP6}, {reason.IP6Header, "ip6", graph.NodeIP6},
+		{reason.MTU, "ip6", graph.NodeFIB}, {reason.EtherType, "", graph.NodeVLAN}, {reason.ForwardingOff, "ip6", nodeInput},
+	} {
+		if got := nodeOf(c.code, c.family); got != c.want {
+			t.Errorf("%s of %q belongs to node %s, want %s", c.code, c.family, got, c.want)
+		}
+	}
+}
+
 // router is a router of two ports; change may alter it before it is handed on.
 func router(change func(*control.State)) *control.State {
 	path := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeGuard}, {Kind: graph.NodeIP4}, {Kind: graph.NodeFIB}, {Kind: graph.NodeRedirect}}}

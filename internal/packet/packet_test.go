@@ -48,6 +48,8 @@ func TestMistakes(t *testing.T) {
 		"udp 10.0.0.1:53 10.2.0.9:4000":            "source > destination",
 		"udp 10.0.0.1:99999 > 10.2.0.9:4000":       "source",
 		"udp 10.0.0.1:53 > fd00::1":                "different families",
+		"udp [fd00::1]:53 > [fd00::2]:54 id=7":     `option "id" is of IPv4`,
+		"02aa000000090200000000010800450":          "this one has 31 digits",
 		"icmp 10.0.0.1:5 > 10.0.0.2":               "no ports",
 		"icmp fd00::1 > fd00::2":                   "use icmp6",
 		"udp 10.0.0.1:53 > 10.2.0.9:4 tll=1":       `unknown option "tll=1"`,

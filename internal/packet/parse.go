@@ -4,6 +4,7 @@ package packet
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -67,7 +68,7 @@ var Options = []Option{
 	{"vlan", "802.1Q tag, or two from outer to inner: vlan=5 or vlan=100,5", tags, 4094, "all"},
 	{"svlan", "802.1ad outer tag, put before those of vlan", tags, 4094, "all"},
 	{"smac", "source MAC (02:00:00:00:00:01)", mac, 0, "all"},
-	{"dmac", "destination MAC (the interface's own)", mac, 0, "all"},
+	{"dmac", "destination MAC (the interface's own; of an ARP request broadcast)", mac, 0, "all"},
 	{"pad", "length to which the frame is filled up with zeros", number, 65535, "all"},
 }
 
@@ -117,6 +118,9 @@ func known(list []string, s string) bool {
 func parseHex(text, first string) (*Description, error) {
 	clean := strings.NewReplacer(" ", "", ":", "", "\n", "", "\t", "").Replace(strings.TrimPrefix(text, "0x"))
 	raw, err := hex.DecodeString(clean)
+	if errors.Is(err, hex.ErrLength) {
+		return nil, fmt.Errorf("a frame in hex has two digits for each byte, this one has %d digits", len(clean))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%q is neither hex nor a protocol; these are known: %s. An example: %s", first, strings.Join(protocols, ", "), Example)
 	}
@@ -245,6 +249,9 @@ func (d *Description) check() error {
 		return fmt.Errorf("icmp6 goes between IPv6 addresses; for IPv4 use icmp")
 	}
 	if v6 {
+		if d.has("id") && d.Proto != "icmp6" {
+			return fmt.Errorf("option %q is of IPv4 or of an ICMP echo; an IPv6 header has no such field", "id")
+		}
 		for _, name := range []string{"df", "mf", "frag", "rr", "badsum"} {
 			if d.has(name) {
 				return fmt.Errorf("option %q is of IPv4; an IPv6 header has no such field", name)
