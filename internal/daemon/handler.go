@@ -30,12 +30,27 @@ func (d *Daemon) handle(ctx context.Context, r *api.Request, send func(any) erro
 	case api.VerbStop:
 		return withArgs(r, func(a api.StopArgs) (any, error) {
 			d.shutdown(a.Detach)
-			return api.Stopped{PID: os.Getpid(), Detached: d.detach}, nil
+			return d.ended(a.Detach)
 		})
 	case api.VerbMonitor:
 		return nil, d.monitor(ctx, r.Netns, send)
 	}
 	return nil, api.Errorf(api.KindUsage, "this daemon does not know the request %q", r.Verb)
+}
+
+// ended answers who asked to stop. Who asked to remove everything may have come while an end was under way that leaves the stubs: they are removed then.
+func (d *Daemon) ended(detach bool) (any, error) {
+	d.clearing.Lock()
+	defer d.clearing.Unlock()
+	if detach && !d.detach {
+		removed, err := Clear(d.RuntimeDir)
+		if err != nil {
+			return nil, err
+		}
+		d.detach = true
+		d.Log.Info("detached", "removed", removed)
+	}
+	return api.Stopped{PID: os.Getpid(), Detached: d.detach}, nil
 }
 
 // withArgs decodes the arguments of a request; none are the zero value.
