@@ -32,7 +32,7 @@ func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			var p api.PauseArgs
 			if len(args) > 0 {
-				p.Interface = args[0]
+				p.Interface = interfaceName(args[0])
 			}
 			return a.client().Call(c.Context(), verb, p, nil)
 		},

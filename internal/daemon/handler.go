@@ -182,7 +182,7 @@ func (d *Daemon) pause(ctx context.Context, netns, iface string, on bool) (*api.
 	if err != nil {
 		return nil, err
 	}
-	if s := m.engine.State(); s != nil && iface != "" && s.Network.LinkByName(iface) == nil {
+	if s := m.engine.State(); s != nil && iface != "" && s.Network.LinkCalled(iface) == nil {
 		return nil, observe.UnknownInterface(s, iface)
 	}
 	if err := m.do(ctx, func(*control.State, *datapath.Datapath) error { return nil }); err != nil {

@@ -22,7 +22,7 @@ func (x *explainer) frameRules(link, br *model.Link) *api.RuleWalk {
 		return nil
 	}
 	var assumed []string
-	out := x.state.Network.LinkByName(x.out.Egress)
+	out := x.state.Network.LinkCalled(x.out.Egress)
 	if out == nil {
 		out = x.state.Network.Link(station(br, [6]byte(x.frame[:6])))
 	}
