@@ -25,9 +25,9 @@ type Policy struct {
 	Include  []string // globs of interface names; empty means all
 	Exclude  []string
 	Paused   bool
-	Flows    bool // packets are sampled for the list of the heaviest flows
-	Strict   bool // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
-	PausedIf []string
+	Flows    bool     // packets are sampled for the list of the heaviest flows
+	Strict   bool     // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
+	PausedIf []string // names, not globs
 	Kernel   Kernel
 	// Failed are the hooks where attaching was tried and refused, with the kernel's message; the graph does without them, so
 	// that a driver that refuses XDP leaves the interface to tc.
