@@ -123,6 +123,16 @@ type Member struct {
 	Chains bool `json:"chains,omitzero"`
 }
 
+// Carriers names the ports of a bridge that programs are attached to. What enters by the bridge meets those; nothing is attached to the bridge itself.
+func (g *Graph) Carriers(bridge int) (names []string) {
+	for _, p := range g.Ports {
+		if p.Bridge != nil && p.Bridge.Index == bridge && len(p.Hooks) > 0 {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Has says whether the port is attached at hook.
 func (p Port) Has(hook Hook) bool {
 	for _, h := range p.Hooks {

@@ -5,7 +5,6 @@ package observe
 import (
 	"encoding/hex"
 	"errors"
-	"net"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/api"
@@ -30,7 +29,7 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
-	frame, err := desc.Frame(net.HardwareAddr(link.MAC[:]))
+	frame, err := desc.Frame(addressed(s.Network, link, desc))
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
