@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/packet"
 )
 
@@ -35,7 +36,7 @@ Options:
   shunt explain eth0 02aa0000000902000000000108004500...`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var x api.Explanation
-			err := a.client().Call(c.Context(), api.VerbExplain, api.ExplainArgs{Interface: args[0], Packet: strings.Join(args[1:], " ")}, &x)
+			err := a.client().Call(c.Context(), api.VerbExplain, api.ExplainArgs{Interface: interfaceName(args[0]), Packet: strings.Join(args[1:], " ")}, &x)
 			if err != nil {
 				return err
 			}
@@ -108,7 +109,7 @@ func printWalk(w *screen, r *api.RuleWalk) {
 	for _, m := range r.Met {
 		fmt.Fprintf(w, "  %-12s %s", m.Hook, m.Rule)
 		if m.Text != "" {
-			fmt.Fprintf(w, ": %s", m.Text)
+			fmt.Fprintf(w, ": %s", model.Printable(m.Text))
 		}
 		fmt.Fprintln(w)
 	}

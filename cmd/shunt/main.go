@@ -16,11 +16,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/check"
+	"github.com/shuntnet/shunt/internal/model"
 )
 
 // Exit statuses, a contract with scripts.
@@ -171,6 +173,14 @@ func between(min, max int, what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// interfaceName is a name as a request can hold it, which has to be UTF-8.
+func interfaceName(arg string) string {
+	if utf8.ValidString(arg) {
+		return arg
+	}
+	return model.PrintableName(arg)
 }
 
 // interfaceNames completes the first argument of commands that take an interface, in the shell's network namespace.

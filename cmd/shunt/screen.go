@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/model"
 )
 
 // screen is where answers for people go; coloured and refreshed in place only on a terminal that can.
@@ -78,7 +80,9 @@ type cell struct {
 func (s *screen) table(rows [][]cell) {
 	var widths []int
 	for _, row := range rows {
-		for i, c := range row {
+		for i := range row {
+			row[i].text = model.Printable(row[i].text)
+			c := row[i]
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}

@@ -68,8 +68,11 @@ func printHeadline(w *screen, s *api.Status) {
 		where = " in " + s.Netns
 	}
 	fmt.Fprintf(w, "shunt %s%s: %d of %d interfaces fast", s.Version, where, fast, up)
-	if s.Paused {
+	switch {
+	case s.Paused:
 		fmt.Fprint(w, w.paint(yellow, ", paused (shunt resume)"))
+	case len(s.PausedIf) > 0:
+		fmt.Fprint(w, w.paint(yellow, ", "+strings.Join(s.PausedIf, " and ")+" paused (shunt resume)"))
 	}
 	fmt.Fprintf(w, "; %d kernel events", s.Sync.Events)
 	if s.Sync.LastChange != nil {

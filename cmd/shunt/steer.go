@@ -17,11 +17,11 @@ import (
 func newPause(g *global) *cobra.Command {
 	return steer(g, api.VerbPause, "pause [IFACE]", "let Linux forward, all or what comes in or leaves by one interface",
 		`Everything, or what comes in or leaves by IFACE, goes to Linux from the next packet on. The daemon keeps following Linux; "shunt resume" ends it, as does a
-new daemon.`)
+new daemon. The pause of an interface follows it when it is renamed, and outlives it: a later one of that name is paused, too.`)
 }
 
 func newResume(g *global) *cobra.Command {
-	return steer(g, api.VerbResume, "resume [IFACE]", "undo pause", `Make fast again what "shunt pause" took out. Without IFACE every pause ends.`)
+	return steer(g, api.VerbResume, "resume [IFACE]", "undo pause", `Make fast again what "shunt pause" took out. Without IFACE every pause ends. While everything is paused, no single interface can be resumed.`)
 }
 
 func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
@@ -31,7 +31,7 @@ func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			var p api.PauseArgs
 			if len(args) > 0 {
-				p.Interface = args[0]
+				p.Interface = interfaceName(args[0])
 			}
 			return a.client().Call(c.Context(), verb, p, nil)
 		},

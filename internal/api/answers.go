@@ -19,7 +19,8 @@ type Status struct {
 	PID        int         `json:"pid"`
 	Netns      string      `json:"netns"` // "" is the namespace that the daemon was started in
 	Paused     bool        `json:"paused"`
-	Hook       string      `json:"hook"` // policy: auto, xdp or tc
+	PausedIf   []string    `json:"paused_interfaces"` // by `shunt pause IFACE`, also those that are gone
+	Hook       string      `json:"hook"`              // policy: auto, xdp or tc
 	Interfaces []Interface `json:"interfaces"`
 	Rules      []Reason    `json:"rules"` // rules that leave packets to Linux
 	Sets       []SlowSet   `json:"sets"`  // sets that rules cannot ask in the fast path

@@ -229,21 +229,25 @@ func TestFamilies(t *testing.T) {
 		{Name: "eth0.5", IP4: slow(reason.Paused, reason.AFXDP, reason.Paused), IP6: fast},
 	}}
 	l := model.Link{Index: 7, Name: "eth0", Driver: "ixgbe", Up: true}
-	r := device(&l, &p)
+	r := device(&l, &p, nil)
 	if want := "not all: eth0.5 ip4 paused, " + reason.AFXDP.String(); r.Level != Warn || r.Advice != want || !strings.Contains(r.Text, "would be fast by tc") {
 		t.Errorf("%+v, want the advice %q", r, want)
 	}
 	p.Inputs = p.Inputs[:1]
-	if r = device(&l, &p); r.Level != OK || r.Advice != "" {
+	if r = device(&l, &p, nil); r.Level != OK || r.Advice != "" {
 		t.Errorf("with IPv4 fast and IPv6 not forwarded: %+v", r)
 	}
 	p = graph.Port{Name: "eth0", Index: 7, Why: slow(reason.Paused).Why}
-	if r = device(&l, &p); r.Level != Warn || !strings.HasSuffix(r.Text, "; stays with Linux: paused") || !strings.HasSuffix(r.Advice, "(detail)") {
+	if r = device(&l, &p, nil); r.Level != Warn || !strings.HasSuffix(r.Text, "; stays with Linux: paused") || !strings.HasSuffix(r.Advice, "(detail)") {
 		t.Errorf("what stays with Linux: %+v", r)
 	}
 	p = graph.Port{Name: "eth0.5", Index: 7, Via: 2}
-	if r = device(&l, &p); r.Level != OK || !strings.HasSuffix(r.Text, "served by the device below") {
+	if r = device(&l, &p, nil); r.Level != OK || !strings.HasSuffix(r.Text, "served by the device below") {
 		t.Errorf("what the device below serves: %+v", r)
+	}
+	p = graph.Port{Name: "br0", Index: 7, Why: slow(reason.LinkKind).Why}
+	if r = device(&l, &p, []string{"p1", "p2"}); r.Level != OK || !strings.HasSuffix(r.Text, "; its ports carry its packets: p1, p2") {
+		t.Errorf("a bridge whose ports are served: %+v", r)
 	}
 }
 

@@ -36,7 +36,7 @@ func namespace() []Result {
 	g := graph.Build(net, graph.Policy{Hook: "auto", Kernel: f.Kernel()})
 	for i := range g.Ports {
 		if l := net.Link(g.Ports[i].Index); l != nil && l.Name != "lo" {
-			out = append(out, device(l, g.Ports[i]))
+			out = append(out, device(l, g.Ports[i], g.Carriers(l.Index)))
 			out = append(out, conflicts(l)...)
 		}
 	}
@@ -128,8 +128,8 @@ func whole(net *model.Network) (out []Result) {
 	return out
 }
 
-// device says what a device could do, and whether it would be fast.
-func device(l *model.Link, p *graph.Port) Result {
+// device says what a device could do, and whether it would be fast; carriers are the ports that serve it if it is a bridge.
+func device(l *model.Link, p *graph.Port, carriers []string) Result {
 	r := Result{OK, l.Name, description(l), ""}
 	switch {
 	case len(p.Hooks) > 0:
@@ -143,6 +143,8 @@ func device(l *model.Link, p *graph.Port) Result {
 		}
 	case p.Via != 0:
 		r.Text += "; served by the device below"
+	case len(carriers) > 0:
+		r.Text += "; its ports carry its packets: " + strings.Join(carriers, ", ")
 	default:
 		r.Level, r.Text, r.Advice = Warn, r.Text+"; stays with Linux: "+names(p.Why), advice(p.Why)
 	}

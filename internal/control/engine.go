@@ -315,6 +315,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
 		e.changedAt = time.Now()
 	}
+	e.followNames(net)
 	policy := *e.policy.Load()
 	policy.Failed = e.refused(net)
 	e.data.Meet(needs(net))
@@ -358,6 +359,26 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,
 		Reader: e.reader.Stats(), Features: e.data.Features()})
 	return again, nil
+}
+
+// followNames lets a pause follow an interface that was renamed. One whose interface is gone waits for another of that name.
+func (e *Engine) followNames(net *model.Network) {
+	s, p := e.state.Load(), *e.policy.Load()
+	if s == nil || len(p.PausedIf) == 0 {
+		return
+	}
+	names := slices.Clone(p.PausedIf)
+	for i, name := range names {
+		if was := s.Network.LinkByName(name); was != nil {
+			if l := net.Link(was.Index); l != nil && l.Life == was.Life {
+				names[i] = l.Name
+			}
+		}
+	}
+	if !slices.Equal(names, p.PausedIf) {
+		p.PausedIf = names
+		e.policy.Store(&p)
+	}
 }
 
 // tellEmpty says that nothing could be attached to a hook of a device. One that has vanished, most likely to be no more, or into another namespace, while the round was on

@@ -13,6 +13,7 @@ import (
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/check"
 	"github.com/shuntnet/shunt/internal/control"
+	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/tally"
 )
 
@@ -22,10 +23,15 @@ func Clear(runtimeDir string) (removed []string, err error) {
 	if err := check.Privileges(); err != nil {
 		return nil, err
 	}
+	var elsewhere error // what this runtime directory has no pins of; it keeps nothing of its own from being removed
 	did, err := control.Clear("", pinsOf(runtimeDir, ""))
 	removed = append(removed, did...)
 	if err != nil {
-		return removed, fmt.Errorf("clearing this network namespace: %w", err)
+		err = fmt.Errorf("clearing this network namespace: %w", err)
+		if !errors.Is(err, datapath.ErrElsewhere) {
+			return removed, err
+		}
+		elsewhere = err
 	}
 	if removed, err = clearCounts(runtimeDir, "", removed); err != nil {
 		return removed, err
@@ -38,7 +44,11 @@ func Clear(runtimeDir string) (removed []string, err error) {
 		did, err := control.Clear(path, pinsOf(runtimeDir, name))
 		removed = append(removed, did...)
 		if err != nil {
-			return removed, fmt.Errorf("clearing the network namespace %s: %w", name, err)
+			err = fmt.Errorf("clearing the network namespace %s: %w", name, err)
+			if !errors.Is(err, datapath.ErrElsewhere) {
+				return removed, err
+			}
+			elsewhere = errors.Join(elsewhere, err)
 		}
 		if removed, err = clearCounts(runtimeDir, name, removed); err != nil {
 			return removed, err
@@ -59,7 +69,7 @@ func Clear(runtimeDir string) (removed []string, err error) {
 			return removed, fmt.Errorf("removing what shunt made: %w", err)
 		}
 	}
-	return removed, nil
+	return removed, elsewhere
 }
 
 // inUse says of a runtime directory that could not be removed that somebody else uses it as well, or that something is mounted there, as in a pod.

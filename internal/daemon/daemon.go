@@ -51,7 +51,9 @@ type Daemon struct {
 	stop   context.CancelFunc
 	awake  func()    // ends the start, with its low priority
 	once   sync.Once // of shutdown
-	detach bool      // everything is to be removed; set by shutdown
+	detach bool      // everything is to be removed; set by shutdown, or later by ended
+
+	clearing sync.Mutex // of ended
 }
 
 // gcPercent is how much a heap may grow over what is in use, in per cent: a daemon that mostly waits is to be small.

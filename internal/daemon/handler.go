@@ -13,6 +13,7 @@ import (
 	"github.com/shuntnet/shunt/internal/control"
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/observe"
 )
 
@@ -30,12 +31,27 @@ func (d *Daemon) handle(ctx context.Context, r *api.Request, send func(any) erro
 	case api.VerbStop:
 		return withArgs(r, func(a api.StopArgs) (any, error) {
 			d.shutdown(a.Detach)
-			return api.Stopped{PID: os.Getpid(), Detached: d.detach}, nil
+			return d.ended(a.Detach)
 		})
 	case api.VerbMonitor:
 		return nil, d.monitor(ctx, r.Netns, send)
 	}
 	return nil, api.Errorf(api.KindUsage, "this daemon does not know the request %q", r.Verb)
+}
+
+// ended answers who asked to stop. Who asked to remove everything may have come while an end was under way that leaves the stubs: they are removed then.
+func (d *Daemon) ended(detach bool) (any, error) {
+	d.clearing.Lock()
+	defer d.clearing.Unlock()
+	if detach && !d.detach {
+		removed, err := Clear(d.RuntimeDir)
+		if err != nil {
+			return nil, err
+		}
+		d.detach = true
+		d.Log.Info("detached", "removed", removed)
+	}
+	return api.Stopped{PID: os.Getpid(), Detached: d.detach}, nil
 }
 
 // withArgs decodes the arguments of a request; none are the zero value.
@@ -76,7 +92,7 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 		return nil, err
 	}
 	out := &api.Status{Version: d.Version, Schema: api.Schema, PID: os.Getpid(), Netns: netns, Hook: d.Policy.Hook,
-		Interfaces: []api.Interface{}, Rules: []api.Reason{}, Sets: []api.SlowSet{}, Namespaces: d.namespaces()}
+		PausedIf: []string{}, Interfaces: []api.Interface{}, Rules: []api.Reason{}, Sets: []api.SlowSet{}, Namespaces: d.namespaces()}
 	out.Sync = m.recorder.Sync(m.engine.State())
 	out.Sync.WatchdogMS = d.Watchdog.Milliseconds()
 	if m.engine.State() == nil {
@@ -85,6 +101,9 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 	return out, m.do(ctx, func(s *control.State, data *datapath.Datapath) error {
 		var err error
 		out.Ready, out.Generation, out.Features, out.Paused = true, s.Generation, s.Features, s.Policy.Paused
+		for _, name := range s.Policy.PausedIf {
+			out.PausedIf = append(out.PausedIf, model.PrintableName(name))
+		}
 		out.NoGeneric = data.NoGeneric()
 		for _, f := range s.Network.Faults {
 			out.Faults = append(out.Faults, f.Part+": "+f.Err)
@@ -167,10 +186,10 @@ func (d *Daemon) pause(ctx context.Context, netns, iface string, on bool) (*api.
 	if err != nil {
 		return nil, err
 	}
-	if s := m.engine.State(); s != nil && iface != "" && s.Network.LinkByName(iface) == nil {
-		return nil, observe.UnknownInterface(s, iface)
-	}
-	if err := m.do(ctx, func(*control.State, *datapath.Datapath) error { return nil }); err != nil {
+	if err := m.do(ctx, func(s *control.State, _ *datapath.Datapath) (err error) {
+		iface, err = pausable(s, iface, on)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	err = m.engine.SetPolicy(ctx, func(p *graph.Policy) {
@@ -190,6 +209,25 @@ func (d *Daemon) pause(ctx context.Context, netns, iface string, on bool) (*api.
 		return nil, err
 	}
 	return d.status(ctx, netns)
+}
+
+// pausable gives the name by which an interface can be paused, or resumed: that of one that is there, or whose pause has outlived it. "" is all.
+func pausable(s *control.State, iface string, on bool) (name string, err error) {
+	if iface == "" {
+		return "", nil
+	}
+	if !on && s.Policy.Paused {
+		return "", api.Errorf(api.KindFailed, "making %s fast again: everything is paused; `shunt resume` ends it", iface)
+	}
+	if l := s.Network.LinkCalled(iface); l != nil {
+		return l.Name, nil
+	}
+	for _, name := range s.Policy.PausedIf {
+		if !on && (name == iface || model.PrintableName(name) == iface) {
+			return name, nil
+		}
+	}
+	return "", observe.UnknownInterface(s, iface)
 }
 
 // monitor streams events, of one namespace or, where none is named, of all that are served now.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/model"
 )
 
 const scrapeLimit = 5 * time.Second
@@ -68,12 +69,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	for _, m := range c.served() {
+		name := model.PrintableName(m.name) // as those of interfaces are: one that is no UTF-8 would fail the whole page
 		s, err := c.status(ctx, m.name)
 		if err != nil || !s.Ready {
-			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, 0, m.name)
+			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, 0, name)
 			continue
 		}
-		c.namespace(ch, m.name, s)
+		c.namespace(ch, name, s)
 	}
 }
 

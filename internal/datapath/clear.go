@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -29,7 +30,42 @@ func Clear(dir string) (removed []string, err error) {
 		did("the TC stub of %s", name)
 		return nil
 	})
-	return removed, err
+	if err != nil {
+		return removed, err
+	}
+	return removed, elsewhere()
+}
+
+// ErrElsewhere is returned where stubs are left that another folder holds the pins of: only with those can they be told from what others attached.
+var ErrElsewhere = errors.New("was left by a shunt of another runtime directory; name that one by --runtime-dir")
+
+// elsewhere looks for XDP stubs that are still attached to devices of this namespace.
+func elsewhere() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing devices: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if x := l.Attrs().Xdp; x != nil && x.Attached && isStub(ebpf.ProgramID(x.ProgId)) {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the XDP stub of %s %w", strings.Join(names, ", "), ErrElsewhere)
+}
+
+// isStub knows stubs by their name, of which the kernel keeps no more than begins the linear one's.
+func isStub(id ebpf.ProgramID) bool {
+	prog, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false // it has just gone
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	return err == nil && strings.HasPrefix(info.Name, stubXDP)
 }
 
 func clearPins(dir string, did func(format string, args ...any)) error {

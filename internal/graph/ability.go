@@ -125,7 +125,7 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 	var why []Why
 	for _, p := range l.XDP {
 		if !p.Own {
-			why = append(why, because(reason.ForeignXDP, "%s: program %d %s (%s)", l.Name, p.ID, p.Name, p.Hook))
+			why = append(why, because(reason.ForeignXDP, "%s: program %d %s (%s)%s", l.Name, p.ID, p.Name, p.Hook, leftBy(p.Name)))
 		}
 	}
 	if b.afxdp[l.Index] {
@@ -136,6 +136,14 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 		why = append(why, because(reason.LinkVLANStripping, "%s", l.Name))
 	}
 	return join(why, b.tapsOn(l, true))
+}
+
+// leftBy tells a stub of shunt that this daemon has no pin of from a stranger's program.
+func leftBy(program string) string {
+	if !strings.HasPrefix(program, "shunt_stub_xdp") {
+		return ""
+	}
+	return ", left by a shunt of another runtime directory; `shunt stop --detach` with that --runtime-dir removes it where no daemon runs"
 }
 
 // bondMembers gives the reasons in a bond's slaves: the program runs on each of them, in place of what hangs there.

@@ -29,7 +29,7 @@ func (b *builder) describeBridge(l *model.Link, p *Port, e *Egress) {
 	if !b.policy.Kernel.BridgeVLANs {
 		why = join(why, filtersVLANs(br))
 	}
-	p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Chains: len(b.bridgeHooks) > 0, Index: br.Index, Name: br.Name, Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
+	p.Bridge = &Member{VLANs: br.Bridge.VLANFiltering, Chains: len(b.bridgeHooks) > 0, Index: br.Index, Name: model.PrintableName(br.Name), Path: Path{Why: tidy(why)}, Call4: b.call(br, model.IP4), Call6: b.call(br, model.IP6)}
 	p.Bridge.except()
 	if len(p.XDP) == 0 && (p.Kind == kindVLAN || p.Kind == kindBond) {
 		p.XDP = []Why{because(reason.LinkKind, "%s is a %s in a bridge", p.Name, p.Kind)}

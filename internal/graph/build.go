@@ -115,7 +115,7 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 
 // because makes one reason with a formatted detail.
 func because(code reason.Code, format string, args ...any) Why {
-	return Why{Reason: code, Detail: fmt.Sprintf(format, args...)}
+	return Why{Reason: code, Detail: model.Printable(fmt.Sprintf(format, args...))}
 }
 
 // tidy sorts reasons by code and detail and drops doubles, so that graphs compare equal and print the same.

@@ -5,6 +5,7 @@ package graph
 import (
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -64,7 +65,7 @@ func (b *builder) asked(l *model.Link) []Why {
 	switch {
 	case b.policy.Paused:
 		why = append(why, Why{Reason: reason.Paused})
-	case matches(b.policy.PausedIf, l.Name):
+	case slices.Contains(b.policy.PausedIf, l.Name):
 		why = append(why, because(reason.Paused, "%s", l.Name))
 	}
 	return why

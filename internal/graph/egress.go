@@ -20,7 +20,7 @@ func (b *builder) describeEgress(l *model.Link) (*Egress, ability) {
 	}
 	chain, tags := b.lowers(l)
 	port, able := chain[len(chain)-1], cannot
-	e := &Egress{Index: l.Index, Name: l.Name, Kind: l.Kind, Port: port.Index, VLANs: tags, MTU: l.MTU}
+	e := &Egress{Index: l.Index, Name: model.PrintableName(l.Name), Kind: l.Kind, Port: port.Index, VLANs: tags, MTU: l.MTU}
 	if len(tags) > 1 { // of a frame longer than the port's MTU, the kernel redirects one tag (xdp_ok_fwd_dev()); a socket buffer may have both
 		e.XDPMax = port.MTU - (len(tags)-1)*tagLen
 	}

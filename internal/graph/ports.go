@@ -12,7 +12,7 @@ import (
 // describePort gives a device with the reasons against attaching to it by each hook, and the logical interfaces whose
 // packets it receives with theirs. Whether attaching wins anything is settled by chooseHooks.
 func (b *builder) describePort(l *model.Link) Port {
-	p := Port{Index: l.Index, Name: l.Name, Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
+	p := Port{Index: l.Index, Name: model.PrintableName(l.Name), Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
 	both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l))
 	br := b.bridge(l)
 	if br == nil {
@@ -63,7 +63,7 @@ func (b *builder) tagged(lower *model.Link, tags []model.VLAN, below []Why) []In
 
 // input describes a logical interface with the reasons of each family and of its VRF.
 func (b *builder) input(l *model.Link, tags []model.VLAN) Input {
-	in := Input{VLANs: tags, Index: l.Index, Name: l.Name, MAC: l.MAC}
+	in := Input{VLANs: tags, Index: l.Index, Name: model.PrintableName(l.Name), MAC: l.MAC}
 	vrf := b.vrf(l)
 	var master []Why
 	if vrf != nil {

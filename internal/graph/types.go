@@ -25,9 +25,9 @@ type Policy struct {
 	Include  []string // globs of interface names; empty means all
 	Exclude  []string
 	Paused   bool
-	Flows    bool // packets are sampled for the list of the heaviest flows
-	Strict   bool // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
-	PausedIf []string
+	Flows    bool     // packets are sampled for the list of the heaviest flows
+	Strict   bool     // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
+	PausedIf []string // names, not globs
 	Kernel   Kernel
 	// Failed are the hooks where attaching was tried and refused, with the kernel's message; the graph does without them, so
 	// that a driver that refuses XDP leaves the interface to tc.
@@ -121,6 +121,16 @@ type Member struct {
 	VLANs bool `json:"vlans,omitzero"`
 	// There are chains of family bridge, and what carries no IP is left to Linux for them.
 	Chains bool `json:"chains,omitzero"`
+}
+
+// Carriers names the ports of a bridge that programs are attached to. What enters by the bridge meets those; nothing is attached to the bridge itself.
+func (g *Graph) Carriers(bridge int) (names []string) {
+	for _, p := range g.Ports {
+		if p.Bridge != nil && p.Bridge.Index == bridge && len(p.Hooks) > 0 {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }
 
 // Has says whether the port is attached at hook.

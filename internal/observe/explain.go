@@ -5,7 +5,6 @@ package observe
 import (
 	"encoding/hex"
 	"errors"
-	"net"
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/api"
@@ -20,21 +19,22 @@ import (
 // Explain says what happens to one packet that an interface receives: at each hook in the order in which packets meet them, by running the
 // loaded program, or where none is loaded, from the graph. It belongs into control.Engine.Do.
 func Explain(s *control.State, d *datapath.Datapath, iface, description string) (*api.Explanation, error) {
-	link := s.Network.LinkByName(iface)
+	link := s.Network.LinkCalled(iface)
 	if link == nil {
 		return nil, UnknownInterface(s, iface)
 	}
+	asked := model.PrintableName(link.Name)
 	link = receiver(s.Network, link)
 	desc, err := packet.Parse(description)
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
-	frame, err := desc.Frame(net.HardwareAddr(link.MAC[:]))
+	frame, err := desc.Frame(addressed(s.Network, link, desc))
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
 	x := &explainer{state: s, data: d, frame: frame,
-		out: &api.Explanation{Interface: iface, Packet: packet.Describe(frame), Frame: hex.EncodeToString(frame), Steps: []api.ExplanationStep{}}}
+		out: &api.Explanation{Interface: asked, Packet: packet.Describe(frame), Frame: hex.EncodeToString(frame), Steps: []api.ExplanationStep{}}}
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func receiver(net *model.Network, link *model.Link) *model.Link {
 func UnknownInterface(s *control.State, iface string) error {
 	var names []string
 	for _, l := range s.Network.Links {
-		names = append(names, l.Name)
+		names = append(names, model.PrintableName(l.Name))
 	}
 	return api.Errorf(api.KindUsage, "there is no interface %q in this network namespace; there are %s", iface, listed(names, 20))
 }

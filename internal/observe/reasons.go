@@ -13,6 +13,7 @@ import (
 	"github.com/shuntnet/shunt/internal/control"
 	"github.com/shuntnet/shunt/internal/datapath"
 	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
@@ -86,7 +87,7 @@ func program(prog *ebpf.Program, row *api.ProgramRow) error {
 // name of a device, or its ifindex where it is gone.
 func name(s *control.State, index int) string {
 	if l := s.Network.Link(index); l != nil {
-		return l.Name
+		return model.PrintableName(l.Name)
 	}
 	return fmt.Sprintf("ifindex %d", index)
 }

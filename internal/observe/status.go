@@ -55,7 +55,7 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 			add([]graph.Why{{Reason: reason.AttachFailed, Detail: f.Err.Error()}}, "", string(f.Hook), "")
 		}
 	}
-	add(p.Why, "", "", "")
+	add(carried(s, p), "", "", "")
 	ip4, ip6, frames := verdict{}, verdict{}, verdict{}
 	if m := p.Bridge; m != nil {
 		fast := m.Fast() && len(attached) > 0
@@ -107,6 +107,21 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(p.TC, "", "tc", "")
 	}
 	return face
+}
+
+// carried gives why nothing is attached to a device. A bridge is fast all the same by its ports, which is said with the reason.
+func carried(s *control.State, p *graph.Port) []graph.Why {
+	ports := s.Graph.Carriers(p.Index)
+	if len(ports) == 0 {
+		return p.Why
+	}
+	why := slices.Clone(p.Why)
+	for i := range why {
+		if why[i].Reason == reason.LinkKind {
+			why[i].Detail += "; its ports carry its packets: " + strings.Join(ports, ", ")
+		}
+	}
+	return why
 }
 
 // verdict counts paths: all, the fast ones, and those of a family that Linux does not forward.

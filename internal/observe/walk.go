@@ -31,7 +31,7 @@ func (x *explainer) rules(link, port *model.Link) *api.RuleWalk {
 	if port != nil && x.shown(port.Index) {
 		p.PhysIn = ruleDevice(port)
 	}
-	out := x.state.Network.LinkByName(x.out.Egress)
+	out := x.state.Network.LinkCalled(x.out.Egress)
 	if out == nil {
 		out = x.route(link, &p)
 	}

@@ -68,7 +68,7 @@ var Options = []Option{
 	{"vlan", "802.1Q tag, or two from outer to inner: vlan=5 or vlan=100,5", tags, 4094, "all"},
 	{"svlan", "802.1ad outer tag, put before those of vlan", tags, 4094, "all"},
 	{"smac", "source MAC (02:00:00:00:00:01)", mac, 0, "all"},
-	{"dmac", "destination MAC (the interface's own; of an ARP request broadcast)", mac, 0, "all"},
+	{"dmac", "destination MAC (the interface's own; of an ARP request broadcast; at a port of a bridge the bridge's, or that of a station behind it that Linux knows)", mac, 0, "all"},
 	{"pad", "length to which the frame is filled up with zeros", number, 65535, "all"},
 }
 
