@@ -177,7 +177,9 @@ func (t *Translation) rules(in, before []*Rule, translated []rs.Rule) []rs.Rule 
 
 const (
 	tableDormant     = 0x1
-	knownTableFlags  = tableDormant | 0x2 | 0x4 // owner, persist: who may change it
+	tableOwner       = 0x2 // who may change it
+	tablePersist     = 0x4
+	knownTableFlags  = tableDormant | tableOwner | tablePersist
 	chainBase        = 0x1
 	chainHardware    = 0x2
 	chainBinding     = 0x4
