@@ -38,7 +38,11 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 	}
 	for n, f := range fields {
 		not := h.Not&[]byte{NotSource, NotDest}[n] != 0
-		test, text := address(f, h.Addr[n], h.Mask[n], not)
+		addr := h.Addr[n]
+		if six { // what is beyond the mask does not count there (ipv6_masked_addr_cmp()), but in IPv4
+			addr = under(addr, h.Mask[n])
+		}
+		test, text := address(f, addr, h.Mask[n], not)
 		if text == "" {
 			continue
 		}
@@ -69,6 +73,15 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 		steps = append(steps, rs.Unknown{Name: "! -f", Text: "a negated fragment flag that is not given"})
 	}
 	return steps, words
+}
+
+// under is an address without what is beyond its mask.
+func under(addr, mask []byte) []byte {
+	out := make([]byte, len(addr))
+	for i := range out {
+		out[i] = addr[i] & mask[i]
+	}
+	return out
 }
 
 // address is the test of an address under a mask; no text for one that asks for nothing.
