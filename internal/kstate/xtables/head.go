@@ -18,6 +18,7 @@ type Head struct {
 	Proto          uint16    // 0 for any
 	Fragment       bool      // IPv4: not the first
 	Not            uint8     // Not…
+	Strange        string    // of what it is not known what the kernel makes; empty: nothing
 }
 
 // What a Head negates (IPT_INV_*).
@@ -57,6 +58,10 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 		}
 		steps = append(steps, step)
 		words = append(words, bang(not)+[]string{"-i ", "-o "}[n]+text)
+	}
+	if h.Strange != "" {
+		steps = append(steps, rs.Unknown{Name: "flags", Text: h.Strange})
+		words = append(words, "("+h.Strange+")")
 	}
 	if h.Proto != 0 {
 		not := h.Not&NotProto != 0

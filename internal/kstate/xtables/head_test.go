@@ -3,7 +3,9 @@
 package xtables
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -46,6 +48,32 @@ func TestAddressBeyondMask(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s under %s (%v) holds for %s: %t", c.addr, c.mask, words, c.packet, got)
+		}
+	}
+}
+
+// TestHeadFlags: what is flagged in a way that the kernel does not know, or a protocol of ip6_tables that it would not look at, is left to it.
+func TestHeadFlags(t *testing.T) {
+	for _, c := range []struct {
+		six             bool
+		proto           uint16
+		flags, inverted uint8
+		want            bool // understood
+	}{
+		{false, 6, 0, 0, true}, {false, 0, flagGoto4, 0, true}, {false, 6, 4, 0, false},
+		{true, 0, 0, 0, true}, {true, 6, flagProto, 0, true}, {true, 6, flagProto | flagGoto6, NotProto, true},
+		{true, 6, 0, 0, false}, {true, 6, flagGoto6, NotProto, false}, {true, 0, 0, NotProto, false}, {true, 0, 8, 0, false},
+	} {
+		d := &decoder{Context: &Context{Six: c.six}, layout: entry4}
+		if c.six {
+			d.layout = entry6
+		}
+		e := &entry{b: make([]byte, d.size)}
+		binary.NativeEndian.PutUint16(e.b[d.proto:], c.proto)
+		e.b[d.flags], e.b[d.invflags] = c.flags, c.inverted
+		steps, words := d.head(e).Steps(c.six)
+		if got := !slices.ContainsFunc(steps, func(s rs.Step) bool { _, is := s.(rs.Unknown); return is }); got != c.want {
+			t.Errorf("%+v is read as %v, understood: %t", c, words, got)
 		}
 	}
 }
