@@ -149,6 +149,8 @@ func setSets(web []Packet) []ruleSet {
 			"add set ip t s { type ipv4_addr; flags interval; counter; }", "add element ip t s { 172.20.0.0/16, 172.22.0.1 }", "add set ip t c { type ipv4_addr . inet_service; counter; }", "add element ip t c { 172.20.0.1 . 80, 10.5.1.1 . 22 }",
 			"add set ip t n { type ipv4_addr; counter; }", "add element ip t n { 10.3.4.5, 10.0.0.10 }", "add map ip t m { type inet_service : verdict; counter; }", "add element ip t m { 22 : drop }", "add chain ip t f { type filter hook forward priority 0; }",
 			"add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t f tcp dport vmap @m", "add rule ip t f ip saddr != @n counter", "add rule ip t f ip daddr != @n tcp dport 80 counter drop")}},
+		{name: "counted parts", why: "elements that count, of a set in which a part of a field is looked up", packets: web, reasons: []string{reach, "fast"}, do: []string{nftFile("add table ip t",
+			"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f udp dport 2000 ip daddr & 255.255.0.0 { 10.1.0.0 counter, 10.77.0.0 counter } counter")}},
 		{name: "mark by map", why: "a mark from a map, of elements or named, before and behind the route, asked for later", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t",
 			"add map ip t m { type ipv4_addr : mark; flags interval; }", "add element ip t m { 10.0.0.0/24 : 5, 10.3.0.0/16 : 0x20000001 }", "add chain ip t f { type filter hook forward priority -150; }",
 			"add rule ip t f counter meta mark set ip saddr map @m counter", "add rule ip t f meta mark set ip saddr . udp dport map { 10.0.0.10 . 53 : 7, 10.0.0.10 . 80 : 8 } counter accept", "add rule ip t f counter",
