@@ -54,3 +54,31 @@ func TestSetOfParts(t *testing.T) {
 		}
 	}
 }
+
+// TestMatchBehindProtocol: a match of iptables that reads a header is understood where the rule has asked for its protocol before, whatever who added it said of that.
+func TestMatchBehindProtocol(t *testing.T) {
+	asked := func(proto byte) []Expr { return []Expr{&Meta{Key: 16}, &Cmp{Data: []byte{proto}}} }
+	tcp := &XT{Name: "tcp", Info: []byte{0, 0, 255, 255, 0, 0, 255, 255, 0, 2, 2, 0}}
+	icmp := &XT{Name: "icmp", Info: []byte{8, 0, 255, 0}}
+	ports := &XT{Name: "multiport", Revision: 1, Info: append([]byte{1, 1, 80, 0}, make([]byte, 44)...)}
+	for what, c := range map[string]struct {
+		rule Rule
+		left bool
+	}{
+		"tcp":                             {Rule{Exprs: append(asked(protoTCP), tcp)}, false},
+		"icmp":                            {Rule{Exprs: append(asked(protoICMP), icmp)}, false},
+		"ports":                           {Rule{Exprs: append(asked(132), ports)}, false},
+		"as it was added":                 {Rule{Compat: &Compat{Proto: protoTCP}, Exprs: append(asked(protoTCP), tcp)}, false},
+		"no protocol":                     {Rule{Compat: &Compat{Proto: protoTCP}, Exprs: []Expr{tcp}}, true},
+		"icmp alone":                      {Rule{Exprs: []Expr{icmp}}, true},
+		"ports alone":                     {Rule{Exprs: []Expr{ports}}, true},
+		"another":                         {Rule{Exprs: append(asked(17), tcp)}, true},
+		"another than when it was added":  {Rule{Compat: &Compat{Proto: 17}, Exprs: append(asked(protoTCP), ports)}, true},
+		"its protocol, but behind it":     {Rule{Exprs: append([]Expr{tcp}, asked(protoTCP)...)}, true},
+		"a match that reads no transport": {Rule{Exprs: []Expr{&XT{Name: "ttl", Info: []byte{0, 9}}}}, false},
+	} {
+		if steps := translated(familyIP4, c.rule); left(steps) != c.left {
+			t.Errorf("%s: %+v", what, steps)
+		}
+	}
+}
