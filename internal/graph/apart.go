@@ -121,10 +121,11 @@ func (m *Memo) front(key filterKey) (out *Filter, all bool) {
 		return nil, false
 	}
 	now := key.met(m.of)
-	changed, behind, ok := rules.ChangedBehind(old.Program.Rules(), now, key.class().Family, maxChanged)
-	if !ok {
+	changes := rules.FindChanges(old.Program.Rules(), now, key.class().Family, maxChanged)
+	if changes == nil {
 		return nil, false
 	}
+	changed := changes.Rules
 	f := *old
 	if len(changed) == 0 {
 		return &f, true
@@ -136,12 +137,12 @@ func (m *Memo) front(key filterKey) (out *Filter, all bool) {
 			shape = shape.Or(im.Shape)
 		}
 	}
-	if behind && old.Images[image.Post] != nil && len(changed) <= maxOver {
+	if changes.Behind && old.Images[image.Post] != nil && len(changed) <= maxOver {
 		if f.over(now, key, changed, m.devices, shape) {
 			return &f, false
 		}
 	}
-	im, err := image.Front(changed, key.class(), m.devices, shape)
+	im, err := image.Front(changes, key.translated, key.class(), m.devices, shape)
 	if err != nil {
 		return nil, false
 	}

@@ -241,6 +241,38 @@ func TestChangedRuleInFront(t *testing.T) {
 	}
 }
 
+// Where connections are translated, a changed rule behind that is about a receiver concerns packets that come in with another one.
+func TestChangedRuleBehindTranslation(t *testing.T) {
+	for _, translated := range []bool{false, true} {
+		pol := apartPolicy(0)
+		pol.Kernel.Conntrack, pol.Kernel.NAT = true, true
+		net := manyRules(400, false)
+		for i := range net.Filter.Tables[0].Chains[1].Rules[1:] { // as many are about receivers as about senders
+			if r := &net.Filter.Tables[0].Chains[1].Rules[1+i]; i%2 == 0 {
+				ask := r.Steps[0].(ruleset.Test)
+				ask.Field = ruleset.IP4Dst
+				r.Steps[0] = ask
+			}
+		}
+		tracks(defrag, trackIn, confirm)(net, &pol)
+		if translated {
+			tracks(natIn, natOut)(net, &pol)
+			natChain(net, &pol)
+		}
+		Build(net, pol)
+		pol.Memo.Apart = 50
+		to := []ruleset.Step{ruleset.Test{Field: ruleset.IP4Dst, Ranges: []ruleset.Range{ruleset.One(ruleset.Num(7))}}, ruleset.Test{Field: ruleset.TCPFlags, Ranges: []ruleset.Range{ruleset.Nums(2, 2)}}}
+		f := Build(behindSource(net, to, 1), pol).Filter4
+		want := uint16(1 << image.Src)
+		if !translated {
+			want |= 1 << image.Dst
+		}
+		if f.Front == nil || f.Front.Slow != 1 || f.Front.Shape.Dims != want {
+			t.Errorf("translated %t: in front is %+v", translated, f.Front)
+		}
+	}
+}
+
 // Images from before a device came or got another name are not gone on with, however many changes of rules came after.
 func TestEarlierImagesKnowTheDevices(t *testing.T) {
 	pol := apartPolicy(0)

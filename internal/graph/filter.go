@@ -217,7 +217,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if family == model.IP6 && localFirst {
 		b.graph.OnLink6 = b.net.Routes.OnLink6
 	}
-	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, sets: b.policy.Kernel.Sets, zones: b.policy.Kernel.Zones, localFirst: localFirst, routeBack: asked.back && b.routeBack(family, policy),
+	f := b.policy.Memo.filter(b.net, b.policy.Kernel.Rules, filterKey{family: family, established: b.tracking[family].on, translated: b.tracking[family].nat, sets: b.policy.Kernel.Sets, zones: b.policy.Kernel.Zones, localFirst: localFirst, routeBack: asked.back && b.routeBack(family, policy),
 		ingress: strings.Join(slices.Sorted(maps.Keys(b.ingress)), " "), egress: strings.Join(slices.Sorted(maps.Keys(b.egress)), " ")})
 	if f.Pre.Entries+f.Post.Entries == 0 {
 		return nil, nil

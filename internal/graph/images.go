@@ -46,6 +46,7 @@ type Memo struct {
 type filterKey struct {
 	family      model.Family
 	established bool
+	translated  bool   // Linux translates them
 	sets        bool   // the data path can ask ipsets
 	zones       bool   // and look connections up in the zone that rules say
 	localFirst  bool   // IPv4: routing asks for the router's own addresses before all else, and for no TOS. IPv6: types of addresses can be told

@@ -5,6 +5,7 @@ package kstate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -45,6 +46,9 @@ func (r *Reader) readNFT() (*nftTables, error) {
 	r.subscribeNFT()
 	for range 8 {
 		before, err := r.nftGeneration()
+		if r.nft.valid && !r.ownedStay(r.nft) {
+			r.nft.valid = false
+		}
 		if err == nil && r.nft.valid && (r.nft.generation == before || r.followNFT(before)) {
 			if r.nft.ahead {
 				if after, err := r.nftGeneration(); err != nil || after != before {
@@ -63,7 +67,7 @@ func (r *Reader) readNFT() (*nftTables, error) {
 			return nil, err
 		}
 		// Tables, chains and rules are dumped one after the other: they belong together if no transaction came between.
-		if after, err2 := r.nftGeneration(); err == nil && err2 == nil && after == before {
+		if after, err2 := r.nftGeneration(); err == nil && err2 == nil && after == before && r.ownedStay(t) {
 			t.generation, t.valid = before, true
 			t.describe()
 			r.nft = t
@@ -82,6 +86,23 @@ func (r *Reader) nftGeneration() (gen uint32, err error) {
 		return err
 	})
 	return gen, err
+}
+
+// ownedStay says whether the tables of a reading are still there that go with the program that made them: the kernel takes them away without a new generation and
+// without an event (nft_rcv_nl_event()).
+func (r *Reader) ownedStay(t *nftTables) bool {
+	if !slices.ContainsFunc(t.dump.Tables, nftables.Table.Owned) {
+		return true
+	}
+	now := &nftTables{dump: &nftables.Dump{}}
+	if err := r.dumpPart(now, "tables", unix.NFT_MSG_GETTABLE, 0, nil, now.dump.AddTable); err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(t.dump.Tables, func(was nftables.Table) bool {
+		return was.Owned() && !slices.ContainsFunc(now.dump.Tables, func(is nftables.Table) bool {
+			return is.Family == was.Family && is.Name == was.Name && is.Handle == was.Handle
+		})
+	})
 }
 
 // dumpNFT asks for everything once; but for sets and objects only if a rule asks them, or everything is wanted.

@@ -401,7 +401,7 @@ func withoutOld(rs *ruleset.Ruleset) []*rules.Program {
 // The images of some rules, with what others that came and went meanwhile decide in front of them, do what the new rules mean.
 func TestNodeDecidesChangedRules(t *testing.T) {
 	n := loadNode(t, 1<<22, [stages]image.Shape{wholeShape, wholeShape, wholeShape, wholeShape, wholeShape, wholeShape})
-	total, slow, changes, unsaid := 0, 0, 0, 0
+	total, slow, changed, unsaid := 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		a := rules.SomeRuleset(rt)
 		if len(a.Tables) == 0 || slices.ContainsFunc(a.Tables, func(t ruleset.Table) bool { return len(t.Chains) == 0 }) {
@@ -414,11 +414,11 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 		var known [2]bool
 		for i, family := range []ruleset.Family{ruleset.IP4, ruleset.IP6} {
 			class := rules.Class{Family: family, LocalFirst: true, Zones: true}
-			changed, behind, ok := rules.ChangedBehind(a, b, family, 64)
-			if !ok || !behind {
+			changes := rules.FindChanges(a, b, family, 64)
+			if changes == nil || !changes.Behind {
 				continue
 			}
-			over := rules.Over(b, class, changed, 2048)
+			over := rules.Over(b, class, changes.Rules, 2048)
 			if over == nil {
 				continue
 			}
@@ -439,7 +439,7 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 			}
 			overs[i], known[i] = im, true
 			programs[i] = rules.Flatten(b, class)
-			changes += len(changed)
+			changed += len(changes.Rules)
 		}
 		n.install(t, images)
 		n.over(t, overs)
@@ -473,9 +473,9 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 		}
 	})
 	n.over(t, [2]*image.Image{})
-	t.Logf("%d packets, %d left to Linux, %d rules changed", total, slow, changes)
-	if unsaid > 2+changes/100 {
-		t.Errorf("of %d changed rules it could not be said %d times whom they concern", changes, unsaid)
+	t.Logf("%d packets, %d left to Linux, %d rules changed", total, slow, changed)
+	if unsaid > 2+changed/100 {
+		t.Errorf("of %d changed rules it could not be said %d times whom they concern", changed, unsaid)
 	}
 	if total < 200 || total-slow < total/4 {
 		t.Errorf("only %d of %d packets were decided", total-slow, total)

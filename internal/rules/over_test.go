@@ -38,11 +38,11 @@ func TestOverDecidesWhatRulesMean(t *testing.T) {
 		}
 		b := changeSome(t, a)
 		class := Class{Family: rapid.SampledFrom([]Family{IP4, IP6}).Draw(t, "family"), Zones: true}
-		changed, behind, ok := ChangedBehind(a, b, class.Family, 64)
-		if !ok || !behind {
+		changes := FindChanges(a, b, class.Family, 64)
+		if changes == nil || !changes.Behind {
 			return
 		}
-		over := Over(b, class, changed, 4096)
+		over := Over(b, class, changes.Rules, 4096)
 		if over == nil {
 			none++
 			return
@@ -72,7 +72,7 @@ func TestOverDecidesWhatRulesMean(t *testing.T) {
 			got.By, want.By = Ref{}, Ref{} // rules have other numbers now
 			got.RouteMark, want.RouteMark = 0, 0
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("%+v\nmeets %+v (decided in front: %v)\nand not %+v\nbeside %+v\n%s", p, got, mine, want, changed, over)
+				t.Fatalf("%+v\nmeets %+v (decided in front: %v)\nand not %+v\nbeside %+v\n%s", p, got, mine, want, changes.Rules, over)
 			}
 		}
 	})

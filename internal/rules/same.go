@@ -30,13 +30,69 @@ func Changed(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset
 	return c.changed, true
 }
 
-// ChangedBehind is Changed, and says whether all of these rules are met behind the route only.
-func ChangedBehind(a, b *ruleset.Ruleset, family ruleset.Family, limit int) (changed []ruleset.Rule, behind, ok bool) {
+// Changes are the rules that tell two rule sets apart (Changed), and where they are met.
+type Changes struct {
+	Rules  []ruleset.Rule
+	Behind bool // all of them behind the route only
+
+	translated []translations // of each, what has been translated somewhere where it is met
+}
+
+// FindChanges is Changed with these; nil where that is false.
+func FindChanges(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *Changes {
 	c := compare(a, b, family, limit)
 	if c == nil {
-		return nil, false, false
+		return nil
 	}
-	return c.changed, !c.before, true
+	out := &Changes{Rules: c.changed, Behind: !c.before}
+	for _, chain := range c.in {
+		out.translated = append(out.translated, c.translated[chain])
+	}
+	return out
+}
+
+// AskedAtFirst is what a changed rule asks first (Asked) of the packet as it comes in: where connections are translated, without what may have become something else
+// by the time that the rule is met.
+func (c *Changes) AskedAtFirst(i int, translated bool) []ruleset.Step {
+	out := Asked(&c.Rules[i])
+	if !translated {
+		return out
+	}
+	return slices.DeleteFunc(out, func(s ruleset.Step) bool { return c.translated[i].change(s.(ruleset.Test).Field) })
+}
+
+// translations are what Linux has translated of a packet's connection: its receiver in prerouting, in either direction, and its sender at the end of postrouting.
+type translations uint8
+
+const (
+	ofReceivers translations = 1 << iota
+	ofSenders
+)
+
+// Priorities of translation (NF_IP_PRI_NAT_DST, NF_IP_PRI_NAT_SRC). What stands beside it may come behind it.
+const (
+	receiversPriority = -100
+	sendersPriority   = 100
+)
+
+func translationsBefore(b *ruleset.Base) (t translations) {
+	if routed(b.Hook) || b.Hook == ruleset.Prerouting && b.Priority >= receiversPriority {
+		t |= ofReceivers
+	}
+	if b.Hook == ruleset.Egress || b.Hook == ruleset.Postrouting && b.Priority >= sendersPriority {
+		t |= ofSenders
+	}
+	return t
+}
+
+func (t translations) change(f ruleset.Field) bool {
+	switch f {
+	case ruleset.IP4Dst, ruleset.IP6Dst, ruleset.DPort:
+		return t&ofReceivers != 0
+	case ruleset.IP4Src, ruleset.IP6Src, ruleset.SPort:
+		return t&ofSenders != 0
+	}
+	return false
 }
 
 // comparison is of two rule sets that share what is equal in them.
@@ -45,9 +101,12 @@ type comparison struct {
 	seen    map[*ruleset.Chain]bool // those of y that were compared
 	limit   int
 	changed []ruleset.Rule
+	in      []*ruleset.Chain                  // of y, each of these
 	sets    map[ruleset.SetID][]ruleset.Range // sets with other elements, and the keys that only one of both has
 	hook    ruleset.Hook                      // of the base chain at hand
 	before  bool                              // some of the changed rules are met before the route
+
+	translated map[*ruleset.Chain]translations // chains of y that are met behind some
 }
 
 // compare gives nil where something else than rules differs, or more of them than limit.
@@ -59,7 +118,7 @@ func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *compariso
 	if !ok {
 		return nil
 	}
-	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit, sets: sets}
+	c := &comparison{x: newIndex(a), y: newIndex(b), seen: map[*ruleset.Chain]bool{}, limit: limit, sets: sets, translated: map[*ruleset.Chain]translations{}}
 	before, now := c.x.path(family, false), c.y.path(family, false)
 	if len(before) != len(now) {
 		return nil
@@ -72,7 +131,28 @@ func compare(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *compariso
 			return nil
 		}
 	}
+	if len(c.changed) > 0 {
+		for i := range now {
+			c.behind(now[i].table, now[i].chain, translationsBefore(now[i].chain.Base))
+		}
+	}
 	return c
+}
+
+// behind notes of a chain, and of all that its rules lead to, that it is met behind translations. A rule that leads to a chain in only one of two rule sets is a changed
+// one itself.
+func (c *comparison) behind(t *ruleset.Table, chain *ruleset.Chain, by translations) {
+	if c.translated[chain]|by == c.translated[chain] {
+		return
+	}
+	c.translated[chain] |= by
+	c.y.eachVerdict(chain, func(v ruleset.Verdict) {
+		if v.Code == ruleset.Jump || v.Code == ruleset.Goto {
+			if to := c.y.chains[t][v.Chain]; to != nil {
+				c.behind(t, to, by)
+			}
+		}
+	})
 }
 
 // below compares two chains and all that the rules lead to that they have in common. Chains that are met before the route are compared first, so that what is found to have
@@ -100,6 +180,9 @@ func (c *comparison) below(s, t *ruleset.Table, was, now *ruleset.Chain) bool {
 	}
 	if !c.lookups(t, common) {
 		return false
+	}
+	for len(c.in) < len(c.changed) {
+		c.in = append(c.in, now)
 	}
 	same := true
 	follow := func(v ruleset.Verdict) {

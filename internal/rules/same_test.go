@@ -137,3 +137,60 @@ func TestChangedIsOnlyRules(t *testing.T) {
 		}
 	}
 }
+
+// A rule behind a translation is not asked for what that changes, whichever way leads to it; one in front of it is.
+func TestAskedBehindTranslation(t *testing.T) {
+	to := func(handle uint64) Rule {
+		ask := func(f Field) Test { return Test{Field: f, Ranges: []Range{One(Num(handle))}} }
+		return Rule{Handle: handle, Steps: []Step{ask(IP4Src), ask(IP4Dst), ask(L4Proto), ask(SPort), ask(DPort), ask(CTMark), Verdict{Code: Drop}}}
+	}
+	jump := []Rule{{Handle: 99, Steps: []Step{Verdict{Code: Jump, Chain: "called"}}}}
+	sets := func(n uint64) []Set {
+		return []Set{{Dialect: NFT, Widths: []int{32}, Elements: []Element{{Key: []Range{One(Num(n))}, Counter: NoCounter}}}}
+	}
+	lookup := []Rule{{Handle: 98, Steps: []Step{Lookup{Set: 0, Key: []Field{IP4Dst}}, Verdict{Code: Drop}}}}
+	at := func(hook Hook, priority int32) *Base {
+		return &Base{Hook: hook, Priority: priority, Type: "filter", Policy: Accept, Counter: NoCounter}
+	}
+	all := []Field{IP4Src, IP4Dst, L4Proto, SPort, DPort}
+	senders := []Field{IP4Src, L4Proto, SPort}
+	for what, c := range map[string]struct {
+		chains func(rules ...Rule) []Chain
+		want   []Field
+	}{
+		"in front":       {func(r ...Rule) []Chain { return []Chain{{Name: "c", Base: at(Prerouting, -101), Rules: r}} }, all},
+		"beside":         {func(r ...Rule) []Chain { return []Chain{{Name: "c", Base: at(Prerouting, -100), Rules: r}} }, senders},
+		"behind":         {func(r ...Rule) []Chain { return []Chain{{Name: "c", Base: at(Forward, 0), Rules: r}} }, senders},
+		"when it leaves": {func(r ...Rule) []Chain { return []Chain{{Name: "c", Base: at(Postrouting, 99), Rules: r}} }, senders},
+		"behind both":    {func(r ...Rule) []Chain { return []Chain{{Name: "c", Base: at(Postrouting, 100), Rules: r}} }, []Field{L4Proto}},
+		"called in front": {func(r ...Rule) []Chain {
+			return []Chain{{Name: "called", Rules: r}, {Name: "c", Base: at(Prerouting, -300), Rules: jump}}
+		}, all},
+		"called from either side": {func(r ...Rule) []Chain {
+			return []Chain{{Name: "called", Rules: r}, {Name: "c", Base: at(Prerouting, -300), Rules: jump}, {Name: "d", Base: at(Forward, 0), Rules: jump}}
+		}, senders},
+	} {
+		with := func(rules ...Rule) *Ruleset {
+			return &Ruleset{Tables: []Table{{Family: IP4, Name: "t", Chains: c.chains(rules...)}}}
+		}
+		one, two := to(1), to(2)
+		changes := FindChanges(with(one), with(one, two), IP4, 4)
+		if changes == nil || len(changes.Rules) != 1 {
+			t.Fatalf("%s: changes %+v", what, changes)
+		}
+		for translated, want := range map[bool][]Field{false: all, true: c.want} {
+			var got []Field
+			for _, s := range changes.AskedAtFirst(0, translated) {
+				got = append(got, s.(Test).Field)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, translated %t: asked for %v, want %v", what, translated, got, want)
+			}
+		}
+		a, b := with(lookup...), with(lookup...) // of one rule, whose set has another element
+		a.Sets, b.Sets = sets(1), sets(2)
+		if changes = FindChanges(a, b, IP4, 4); changes == nil || len(changes.Rules) != 1 || (len(changes.AskedAtFirst(0, true)) == 0) == slices.Contains(c.want, IP4Dst) {
+			t.Errorf("%s: another element makes %+v", what, changes)
+		}
+	}
+}

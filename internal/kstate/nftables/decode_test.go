@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,9 @@ func TestWhatIsNewIsUnknown(t *testing.T) {
 		{"a known one with a new attribute", rule(expr("counter", attr(9, []byte{1}))), "counter"},
 		{"a number of a wrong size", rule(expr("reject", attr(1, []byte{1}))), "reject"},
 		{"a register that does not exist", rule(expr("rt", append(attr(1, []byte{0, 0, 0, 99}), attr(2, []byte{0, 0, 0, 0})...))), "rt"},
+		{"a new flag of a lookup", rule(expr("lookup", slices.Concat(attr(1, []byte("s\x00")), attr(2, []byte{0, 0, 0, 1}), attr(5, []byte{0, 0, 0, 3})))), "lookup"},
+		{"of what fills a set", rule(expr("dynset", slices.Concat(attr(1, []byte("s\x00")), attr(3, []byte{0, 0, 0, 0}), attr(4, []byte{0, 0, 0, 1}), attr(9, []byte{0, 0, 0, 4})))), "dynset"},
+		{"of an extension header", rule(expr("exthdr", slices.Concat(attr(1, []byte{0, 0, 0, 1}), attr(2, []byte{43}), attr(3, []byte{0, 0, 0, 0}), attr(4, []byte{0, 0, 0, 1}), attr(5, []byte{0, 0, 0, 2})))), "exthdr"},
 		{"broken attributes", rule([]byte{9, 0, 1, 0, 1}), "malformed"},
 		{"a new attribute of the rule", rule(nil, attr(19, []byte{1})...), "malformed"},
 	} {

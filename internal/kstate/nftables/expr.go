@@ -244,12 +244,12 @@ var decoders = map[string]decoder{
 		return &Immediate{reg(a, 1), d}, a.Need(1, 2)
 	}},
 	"lookup": {5, func(a *nla.Attrs) (Expr, error) {
-		e := &Lookup{Set: a.Text(1), Src: reg(a, 2), Dst: optReg(a, 3), Not: a.Uint32(5, 0)&1 != 0}
+		e := &Lookup{Set: a.Text(1), Src: reg(a, 2), Dst: optReg(a, 3), Not: flags(a, 5, 1)&1 != 0}
 		e.Map = a.V[3] != nil
 		return e, a.Need(1, 2)
 	}},
 	"exthdr": {7, func(a *nla.Attrs) (Expr, error) {
-		e := &ExtHdr{Type: a.Uint8(2), Offset: a.Uint32(3, 0), Len: a.Uint32(4, 0), Flags: a.Uint32(5, 0), Op: a.Uint32(6, 0)}
+		e := &ExtHdr{Type: a.Uint8(2), Offset: a.Uint32(3, 0), Len: a.Uint32(4, 0), Flags: flags(a, 5, 1), Op: a.Uint32(6, 0)}
 		e.Dst, e.Src, e.Write = eitherReg(a, 1, 7)
 		e.Present = e.Flags&1 != 0
 		return e, a.Need(2, 3)
@@ -318,7 +318,7 @@ var decoders = map[string]decoder{
 
 func init() { // apart from the others because its expressions are decoded by the same table
 	decoders["dynset"] = decoder{10, func(a *nla.Attrs) (Expr, error) {
-		e := &Dynset{Set: a.Text(1), Op: a.Uint32(3, 0), Src: reg(a, 4), Data: optReg(a, 5), Timeout: a.Uint64(6), Not: a.Uint32(9, 0)&1 != 0}
+		e := &Dynset{Set: a.Text(1), Op: a.Uint32(3, 0), Src: reg(a, 4), Data: optReg(a, 5), Timeout: a.Uint64(6), Not: flags(a, 9, 1|2)&1 != 0} // NFT_DYNSET_F_INV, NFT_DYNSET_F_EXPR
 		if a.V[7] != nil {
 			e.Exprs = []Expr{new(scratch).expr(a.V[7])}
 		} else if a.V[10] != nil {
@@ -390,6 +390,15 @@ func reg(a *nla.Attrs, typ int) Reg {
 		}
 		return 0
 	}
+}
+
+// flags reads those of an expression. One that is not known may mean anything.
+func flags(a *nla.Attrs, typ int, known uint32) uint32 {
+	f := a.Uint32(typ, 0)
+	if f&^known != 0 && a.Err == nil {
+		a.Err = fmt.Errorf("flags %#x", f)
+	}
+	return f
 }
 
 func optReg(a *nla.Attrs, typ int) Reg {

@@ -219,8 +219,22 @@ func (m *machine) xt(e *XT) {
 		run = xtables.Target
 	}
 	steps, text := run(&c, xtables.Extension{Name: e.Name, Revision: uint8(e.Revision), Info: e.Info})
+	if !e.Target && !m.ofProtocol(e.Name) {
+		m.unknown("xt match "+e.Name, text+" (behind no test of its protocol)")
+		return
+	}
 	m.steps = append(m.steps, steps...)
 	m.words.add(text)
+}
+
+// protocolsOf are those whose headers matches read. Who adds a rule has to name one (NFTA_RULE_COMPAT), but that is neither told nor asked of packets: the match reads whatever header comes if
+// no test of the rule is in front of it. iptables-nft always writes one.
+var protocolsOf = map[string][]int{"tcp": {protoTCP}, "udp": {17}, "udplite": {136}, "icmp": {protoICMP}, "icmp6": {protoICMPv6}, "multiport": {protoTCP, 17, 33, 132, 136}}
+
+// ofProtocol says whether the packets that come to a match are of a protocol that it is for.
+func (m *machine) ofProtocol(match string) bool {
+	of := protocolsOf[match]
+	return of == nil || slices.Contains(of, m.facts.l4) && (m.rule.Compat == nil || int(m.rule.Compat.Proto) == m.facts.l4)
 }
 
 func kindOfXT(e *XT) string {

@@ -21,6 +21,9 @@ type Table struct {
 	Handle uint64
 }
 
+// Owned says whether the table goes when the program does that made it.
+func (t Table) Owned() bool { return t.Flags&tableOwner != 0 && t.Flags&tablePersist == 0 }
+
 // Chain is a chain; the fields from Hook on mean something where Base is set.
 type Chain struct {
 	Family      byte

@@ -319,7 +319,8 @@ func (m *machine) lookup(e *Lookup) {
 		return
 	case !e.Map && s.anonymous() && s.err == nil && len(values) == 1 && len(s.parts) == 1 && m.t.out.Sets[s.id].Unknown == "":
 		// A set of one rule's own can be asked for a part of a field: it becomes the list of its ranges.
-		if t, err := m.inline(values[0], s, e.Not); err == nil {
+		var t rs.Test
+		if t, err = m.inline(values[0], s, e.Not); err == nil {
 			m.steps = append(m.steps, t)
 			m.words.add(text + not(e.Not) + " " + m.setText(s))
 			return
@@ -379,8 +380,14 @@ func (m *machine) inline(v *value, s *set, not bool) (rs.Test, error) {
 	if v.size != p.size || v.host != p.host && littleEndian && v.size > 1 {
 		return rs.Test{}, fmt.Errorf("the key has another form than the set's")
 	}
+	if slices.ContainsFunc(s.Elements, func(e Element) bool { return e.CatchAll }) { // kernels differ in what a negated lookup says
+		return rs.Test{}, fmt.Errorf("a part of a field is looked up in a set with an element for everything")
+	}
 	var ranges []rs.Range
 	for _, e := range m.t.out.Sets[s.id].Elements {
+		if e.Counter != rs.NoCounter || e.Expires != 0 {
+			return rs.Test{}, fmt.Errorf("a part of a field is looked up in a set whose elements count or expire")
+		}
 		ranges = append(ranges, e.Key[0])
 	}
 	slices.SortFunc(ranges, func(a, b rs.Range) int { return a.Lo.Compare(b.Lo) })

@@ -126,21 +126,31 @@ func Translate(d *Dump, out *rs.Ruleset, xt xtables.Context) *Translation {
 	return t
 }
 
-// suspect takes sets whose flags allow it for changed by rules if a rule of their table is not understood: it may be the one that does it. Of the others
-// dynset() knows; the flag alone means nothing, since elements can be added by commands too.
+// suspect takes sets for changed by rules if a rule of their table is not understood: it may be the one that does it. One that says itself that it does, or not even what it is,
+// may do it to any set but a constant one, whatever else its flags say (nft_dynset_init()), others to those that say so. Of the rest dynset() knows; the flag alone means
+// nothing, since elements can be added by commands too.
 func (t *Translation) suspect(d *Dump) {
-	var tables []setName
+	strange, filler := map[setName]bool{}, map[setName]bool{}
 	for i := range d.Chains {
 		c := &d.Chains[i]
-		if slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Problem != "" || slices.ContainsFunc(r.Exprs, opaque) }) {
-			tables = append(tables, setName{c.Family, c.Table, ""})
+		table := setName{c.Family, c.Table, ""}
+		for _, r := range c.Rules {
+			strange[table] = strange[table] || r.Problem != "" || slices.ContainsFunc(r.Exprs, opaque)
+			filler[table] = filler[table] || r.Problem != "" || slices.ContainsFunc(r.Exprs, mayFill)
 		}
 	}
 	for name, s := range t.sets {
-		if s.Flags&SetEval != 0 && slices.Contains(tables, setName{name.family, name.table, ""}) {
+		table := setName{name.family, name.table, ""}
+		if filler[table] && s.Flags&SetConstant == 0 || strange[table] && s.Flags&SetEval != 0 {
 			t.out.Sets[s.id].Dynamic = true
 		}
 	}
+}
+
+// mayFill says whether an expression that is not understood is one that fills a set, or of no known kind at all.
+func mayFill(e Expr) bool {
+	o, is := e.(*Opaque)
+	return is && (o.Name == "dynset" || o.Name == "malformed")
 }
 
 func opaque(e Expr) bool { _, is := e.(*Opaque); return is }
@@ -177,7 +187,9 @@ func (t *Translation) rules(in, before []*Rule, translated []rs.Rule) []rs.Rule 
 
 const (
 	tableDormant     = 0x1
-	knownTableFlags  = tableDormant | 0x2 | 0x4 // owner, persist: who may change it
+	tableOwner       = 0x2 // who may change it
+	tablePersist     = 0x4
+	knownTableFlags  = tableDormant | tableOwner | tablePersist
 	chainBase        = 0x1
 	chainHardware    = 0x2
 	chainBinding     = 0x4

@@ -69,11 +69,9 @@ func ebtIP(i *info, name string, size int, src, dst rs.Field) (steps []rs.Step, 
 		if asked&a.bit == 0 {
 			continue
 		}
-		addr, mask := append([]byte(nil), i.bytes(n*size, size)...), i.bytes((2+n)*size, size)
+		addr, mask := i.bytes(n*size, size), i.bytes((2+n)*size, size)
 		if size == 16 { // what is beyond the mask does not count there
-			for j := range addr {
-				addr[j] &= mask[j]
-			}
+			addr = under(addr, mask)
 		}
 		t, text := address(a.field, addr, mask, inverted&a.bit != 0)
 		if text == "" { // any address, and the packet has one

@@ -18,6 +18,7 @@ type Head struct {
 	Proto          uint16    // 0 for any
 	Fragment       bool      // IPv4: not the first
 	Not            uint8     // Not…
+	Strange        string    // of what it is not known what the kernel makes; empty: nothing
 }
 
 // What a Head negates (IPT_INV_*).
@@ -38,7 +39,11 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 	}
 	for n, f := range fields {
 		not := h.Not&[]byte{NotSource, NotDest}[n] != 0
-		test, text := address(f, h.Addr[n], h.Mask[n], not)
+		addr := h.Addr[n]
+		if six { // what is beyond the mask does not count there (ipv6_masked_addr_cmp()), but in IPv4
+			addr = under(addr, h.Mask[n])
+		}
+		test, text := address(f, addr, h.Mask[n], not)
 		if text == "" {
 			continue
 		}
@@ -53,6 +58,10 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 		}
 		steps = append(steps, step)
 		words = append(words, bang(not)+[]string{"-i ", "-o "}[n]+text)
+	}
+	if h.Strange != "" {
+		steps = append(steps, rs.Unknown{Name: "flags", Text: h.Strange})
+		words = append(words, "("+h.Strange+")")
 	}
 	if h.Proto != 0 {
 		not := h.Not&NotProto != 0
@@ -69,6 +78,15 @@ func (h *Head) Steps(six bool) (steps []rs.Step, words []string) {
 		steps = append(steps, rs.Unknown{Name: "! -f", Text: "a negated fragment flag that is not given"})
 	}
 	return steps, words
+}
+
+// under is an address without what is beyond its mask.
+func under(addr, mask []byte) []byte {
+	out := make([]byte, len(addr))
+	for i := range out {
+		out[i] = addr[i] & mask[i]
+	}
+	return out
 }
 
 // address is the test of an address under a mask; no text for one that asks for nothing.

@@ -152,8 +152,11 @@ func matchTCP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 	steps, words := ports(i, inv)
 	if mask != 0 || cmp != 0 || inv&4 != 0 {
 		t := rs.Test{Field: rs.TCPFlags, Mask: rs.Num(uint64(mask)), Ranges: []rs.Range{rs.One(rs.Num(uint64(cmp)))}, Not: inv&4 != 0}
-		if mask == 0 || cmp&^mask != 0 { // never equal
+		switch {
+		case cmp&^mask != 0: // never equal
 			t.Mask, t.Ranges = rs.Value{}, nil
+		case mask == 0: // always
+			t = rs.Test{Field: rs.TCPFlags, Not: inv&4 == 0}
 		}
 		steps = append(steps, t)
 		words = append(words, bang(inv&4 != 0)+"--tcp-flags "+flagList(mask)+" "+flagList(cmp))

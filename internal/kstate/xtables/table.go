@@ -45,8 +45,12 @@ var (
 // Flags of an entry.
 const (
 	flagFragment = 0x01 // IPT_F_FRAG
+	flagProto    = 0x01 // IP6T_F_PROTO: ip6_packet_match() looks at the protocol
 	flagGoto4    = 0x02
 	flagGoto6    = 0x04
+
+	knownFlags4 = flagFragment | flagGoto4
+	knownFlags6 = flagProto | 0x02 | flagGoto6 // with that of the TOS, which nothing asks
 )
 
 // entry is one entry of a table.
@@ -407,5 +411,21 @@ func (d *decoder) head(e *entry) *Head {
 		h.Addr[n], h.Mask[n] = e.b[d.addr*n:d.addr*(n+1)], e.b[d.smask+d.addr*n:d.smask+d.addr*(n+1)]
 		h.Name[n], h.NameMask[n] = e.b[d.in+16*n:d.in+16*(n+1)], e.b[d.inMask+16*n:d.inMask+16*(n+1)]
 	}
+	h.Strange = d.strange(e, h)
 	return h
+}
+
+// strange says what of an entry's flags is not understood, or goes with a protocol that the kernel does not look at.
+func (d *decoder) strange(e *entry, h *Head) string {
+	flags, known := e.b[d.flags], uint8(knownFlags4)
+	if d.Six {
+		known = knownFlags6
+	}
+	switch {
+	case flags&^known != 0:
+		return fmt.Sprintf("flags %#x", flags)
+	case d.Six && flags&flagProto == 0 && (h.Proto != 0 || h.Not&NotProto != 0):
+		return "a protocol without its flag"
+	}
+	return ""
 }

@@ -13,11 +13,12 @@ import (
 
 // Front makes the image that stands before the images of a rule set while the one that followed it is being compiled: it leaves to Linux whoever satisfies what one of
 // the changed rules asks (rules.Asked), and everybody else meets the same in both. It asks only for dimensions that programs of the shape know anyway, of fewer
-// packets less than it could. Nil where no packet of the family can satisfy any.
-func Front(changed []ruleset.Rule, class rules.Class, devices []rules.Device, shape Shape) (*Image, error) {
+// packets less than it could; and since it stands in front of everything, not for what the translation of connections, if there is any, changes before a rule is met.
+// Nil where no packet of the family can satisfy any.
+func Front(changes *rules.Changes, translated bool, class rules.Class, devices []rules.Device, shape Shape) (*Image, error) {
 	chain := ruleset.Chain{Name: "changed", Base: &ruleset.Base{Hook: ruleset.Forward, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter}}
-	for i := range changed {
-		steps := slices.DeleteFunc(rules.Asked(&changed[i]), func(s ruleset.Step) bool { return shape.Dims&(1<<dimension(s.(ruleset.Test).Field)) == 0 })
+	for i := range changes.Rules {
+		steps := slices.DeleteFunc(changes.AskedAtFirst(i, translated), func(s ruleset.Step) bool { return shape.Dims&(1<<dimension(s.(ruleset.Test).Field)) == 0 })
 		steps = append(steps, ruleset.Unknown{Name: "changed", Text: "a changed rule is being compiled"})
 		chain.Rules = append(chain.Rules, ruleset.Rule{Number: i + 1, Steps: steps})
 	}
