@@ -27,6 +27,8 @@
 #define SHUNT_RULES_ZONE (1U << 27)	/* rules say in which zone a packet's connection is looked up; only where the kernel's lookup knows zones */
 #define SHUNT_RULES_TREE (1U << 26)	/* images may have trees in place of rows */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
+#define SHUNT_RULE_MOVES 12	/* first moves through an image that are made without bpf_loop() */
+#define SHUNT_RULE_MOVES_FEW 2
 #define SHUNT_BY_PEER (1U << 30)	/* in values of tx_tc: the port is a veth whose other end may be entered */
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
 #define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
@@ -322,7 +324,7 @@ struct shunt_config {
 	__u32 rule_dims;		/* of all stages together */
 	__u32 rule_asks;
 	__u32 rule_maps;		/* tells programs apart that were made for other maps of rules */
-	__u32 rule_pad;
+	__u32 rule_moves;		/* SHUNT_RULE_MOVES: so many first moves through rules are made at once; else SHUNT_RULE_MOVES_FEW */
 	struct shunt_sets sets;
 	struct shunt_bridges bridges;
 	struct shunt_guard_word guard[SHUNT_GUARD_WORDS];

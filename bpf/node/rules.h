@@ -157,7 +157,7 @@ devices:
 	w->op = w->depth = w->verdict = 0;
 	w->set.head = w->set.state = 0;
 	rule_go(w, 0);
-	if (!rule_begin(w))
+	if (!(frozen.rule_moves == SHUNT_RULE_MOVES ? rule_begin(w) : rule_begin_few(w)))
 		bpf_loop(RULE_STEPS, rule_step, &ctx, 0);
 	return w->verdict;
 }

@@ -160,11 +160,11 @@ type GuardShuntConfig struct {
 		Dims uint32
 		Asks uint32
 	}
-	RuleDims uint32
-	RuleAsks uint32
-	RuleMaps uint32
-	RulePad  uint32
-	Sets     struct {
+	RuleDims  uint32
+	RuleAsks  uint32
+	RuleMaps  uint32
+	RuleMoves uint32
+	Sets      struct {
 		_          structs.HostLayout
 		Inst       uint64
 		List       uint16

@@ -30,6 +30,12 @@ type (
 // Bridged is SHUNT_BRIDGED: in the tables of ways out, for frames that a bridge hands to its port.
 const Bridged = uint32(1) << 31
 
+// RuleMoves and RuleMovesFew are SHUNT_RULE_MOVES and SHUNT_RULE_MOVES_FEW: the first moves through an image of rules that a program makes without bpf_loop().
+const (
+	RuleMoves    = 12
+	RuleMovesFew = 2
+)
+
 // ByPeer is SHUNT_BY_PEER: in the way out by a port of a bridge at tc, that the other end of the veth may be entered.
 const ByPeer = uint32(1) << 30
 

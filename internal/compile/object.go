@@ -53,7 +53,7 @@ func (c *contents) write(hook Hook) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := bpfobj.Config{RuleMask: uint64(len(data) - 1)}
+	config := bpfobj.Config{RuleMask: uint64(len(data) - 1), RuleMoves: bpfobj.RuleMoves}
 	for i, im := range c.images {
 		if im != nil {
 			config.Rules[i].Dims, config.Rules[i].Asks = im.Shape.Word(), im.Shape.Asks

@@ -99,9 +99,12 @@ func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf
 	}
 }
 
-// lesser is a configuration that makes a smaller program, and what is lost by it; "" if there is none. Sampling goes before speed, and speed before forwarding.
+// lesser is a configuration that makes a smaller program, and what is lost by it; "" if there is none. What saves most and costs least goes first, and forwarding last.
 func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
 	switch {
+	case c.RuleMoves > bpfobj.RuleMovesFew:
+		c.RuleMoves = bpfobj.RuleMovesFew
+		return c, "the first steps through rules take longer"
 	case c.Flows != 0:
 		c.Flows = 0
 		return c, "flows are not sampled"

@@ -337,6 +337,6 @@ func (s *ruleStore) configure(c *bpfobj.Config) {
 		c.RuleAsks |= shape.Asks
 	}
 	if c.RuleDims != 0 {
-		c.RuleMask, c.RuleMaps, c.Sets = uint64(s.size-1), s.maps, s.sets.at
+		c.RuleMask, c.RuleMaps, c.Sets, c.RuleMoves = uint64(s.size-1), s.maps, s.sets.at, bpfobj.RuleMoves
 	}
 }

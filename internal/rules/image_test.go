@@ -46,7 +46,7 @@ func loadNode(t testing.TB, size int, shapes [stages]image.Shape) *node {
 	data.ValueSize, data.Contents, data.Key, data.Value = uint32(size), nil, nil, nil
 	data.Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[".data.live"].Flags |= unix.BPF_F_MMAPABLE
-	c := bpfobj.Config{RuleMask: uint64(size - 1)}
+	c := bpfobj.Config{RuleMask: uint64(size - 1), RuleMoves: bpfobj.RuleMoves}
 	for i, s := range shapes {
 		s.On = true
 		c.Rules[i].Dims, c.Rules[i].Asks = s.Word(), s.Asks
