@@ -189,7 +189,7 @@ func (x *explainer) fromGraph(link *model.Link) {
 		face := describe(x.state, p)
 		family := familyOf(x.frame)
 		for _, r := range face.Reasons {
-			if r.Family == "" || family == "" || r.Family == family {
+			if concerns(r, face.Reasons, family) {
 				step.Because = append(step.Because, r)
 			}
 		}

@@ -4,6 +4,7 @@ package observe
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,33 @@ func TestStates(t *testing.T) {
 		}
 		if got.State != api.StateFast && len(all[0].Reasons) == 0 {
 			t.Errorf("%s: no reason given", name)
+		}
+	}
+}
+
+// Each reason is said once, of the device where it is about both families, and an answer for one family's packet has none of the other's.
+func TestReasonsOnce(t *testing.T) {
+	paused, off4, off6, rule := api.Reason{Reason: "paused"}, api.Reason{Reason: "forwarding-off", Detail: "4"}, api.Reason{Reason: "forwarding-off", Detail: "6"}, api.Reason{Reason: "rpfilter"}
+	in := func(family string, r api.Reason) api.Reason { return ofFamily(r, family) }
+	for name, c := range map[string]struct{ all, want, for4, for6 []api.Reason }{
+		"both": {[]api.Reason{paused, in("ip4", paused), in("ip6", paused)}, []api.Reason{paused}, []api.Reason{paused}, []api.Reason{paused}},
+		"both off": {[]api.Reason{off4, off6, in("ip4", off4), in("ip6", off6)}, []api.Reason{in("ip4", off4), in("ip6", off6)},
+			[]api.Reason{in("ip4", off4)}, []api.Reason{in("ip6", off6)}},
+		"one each": {[]api.Reason{paused, rule, in("ip4", paused), in("ip6", paused), in("ip6", rule)}, []api.Reason{paused, in("ip6", rule)},
+			[]api.Reason{paused}, []api.Reason{paused, in("ip6", rule)}},
+		"the other off": {[]api.Reason{rule, off6, in("ip4", rule), in("ip6", off6)}, []api.Reason{rule, in("ip4", rule), in("ip6", off6)},
+			[]api.Reason{rule, in("ip4", rule)}, []api.Reason{in("ip6", off6)}},
+		"attached": {[]api.Reason{in("ip4", rule), in("ip6", rule)}, []api.Reason{in("ip4", rule), in("ip6", rule)}, []api.Reason{in("ip4", rule)}, []api.Reason{in("ip6", rule)}},
+	} {
+		got := once(c.all)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		for family, want := range map[string][]api.Reason{"ip4": c.for4, "ip6": c.for6, "": c.want} {
+			of := slices.DeleteFunc(slices.Clone(got), func(r api.Reason) bool { return !concerns(r, got, family) })
+			if !slices.Equal(of, want) {
+				t.Errorf("%s: a packet of family %q goes to Linux because of %v, want %v", name, family, of, want)
+			}
 		}
 	}
 }

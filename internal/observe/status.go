@@ -106,7 +106,42 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(p.XDP, "", "xdp", "")
 		add(p.TC, "", "tc", "")
 	}
+	face.Reasons = once(face.Reasons)
 	return face
+}
+
+// once takes out what is said twice: a device on which no program runs has the reasons of its families, too. What holds for both families is said of the device,
+// what holds for one of them of that. Where Linux does not forward the other, there is no telling, and both stay.
+func once(all []api.Reason) []api.Reason {
+	return slices.DeleteFunc(slices.Clone(all), func(r api.Reason) bool {
+		in4, in6 := slices.Contains(all, ofFamily(r, "ip4")), slices.Contains(all, ofFamily(r, "ip6"))
+		switch {
+		case r.Hook != "" || r.Input != "":
+			return false
+		case in4 && in6:
+			return r.Family != "" && slices.Contains(all, ofFamily(r, ""))
+		case r.Family != "" || !in4 && !in6:
+			return false
+		}
+		other := map[bool]string{true: "ip6", false: "ip4"}[in4]
+		forwarding := reason.ForwardingOff.String()
+		off := func(o api.Reason) bool { return o.Reason == forwarding && o.Family == other && o.Input == "" }
+		return r.Reason == forwarding || !slices.ContainsFunc(all, off)
+	})
+}
+
+func ofFamily(r api.Reason, family string) api.Reason {
+	r.Family = family
+	return r
+}
+
+// concerns says whether one of a device's reasons is behind what becomes of packets of a family ("" for any): one that the other family has, too, but not this one, is that one's.
+func concerns(r api.Reason, all []api.Reason, family string) bool {
+	if family == "" || r.Family != "" {
+		return family == "" || r.Family == family
+	}
+	other := map[string]string{"ip4": "ip6", "ip6": "ip4"}[family]
+	return slices.Contains(all, ofFamily(r, family)) || !slices.Contains(all, ofFamily(r, other))
 }
 
 // carried gives why nothing is attached to a device. A bridge is fast all the same by its ports, which is said with the reason.

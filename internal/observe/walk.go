@@ -69,7 +69,7 @@ func (x *explainer) connection(in *rules.Interpreter, p *rules.Packet, code reas
 		return nil
 	}
 	state, what := uint8(ruleset.CTNew), "that it begins a connection"
-	if code == reason.Fast || code == reason.RuleDrop { // others do not get that far
+	if established(code, p) {
 		state, what = ruleset.CTEstablished, "that its connection is established and not translated"
 	}
 	p.CT = &rules.Connection{State: state}
@@ -82,6 +82,13 @@ func (x *explainer) connection(in *rules.Interpreter, p *rules.Packet, code reas
 		what += fmt.Sprintf(" (in ct %szone %d)", zone.Dir, zone.Zone)
 	}
 	return []string{what}
+}
+
+// established says whether a packet rather belongs to a connection than begins one: those that the rules were asked for, which others do not come to, and of those
+// that only Linux's connection tracking can judge all but the first of TCP.
+func established(code reason.Code, p *rules.Packet) bool {
+	const syn, ack = 0x02, 0x10
+	return code == reason.Fast || code == reason.RuleDrop || code == reason.ConntrackFlags && p.TCPFlags&(syn|ack) != syn
 }
 
 // walked puts a way through the rules in words; nil for one that meets none.
@@ -149,10 +156,14 @@ func disagreement(code reason.Code, res rules.Result) string {
 	return ""
 }
 
-// asksRules says whether a packet that leaves by this reason came to the rules, or would have if its family were fast.
+// asksRules says whether a packet that leaves by this reason came to the rules, or would have if its family were fast, or its connection known.
 func asksRules(code reason.Code) bool {
+	switch code {
+	case reason.NetfilterRule, reason.NetfilterLong, reason.ConntrackNew, reason.ConntrackFlags:
+		return true
+	}
 	class := code.Describe().Class
-	return class == reason.Forwarded || class == reason.Config || class == reason.Dropped || code == reason.NetfilterRule || code == reason.NetfilterLong
+	return class == reason.Forwarded || class == reason.Config || class == reason.Dropped
 }
 
 func ruleDevice(l *model.Link) rules.Device {
