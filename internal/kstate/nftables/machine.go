@@ -127,6 +127,58 @@ func load(from Expr, l loaded) *value {
 
 // eval runs one expression.
 func (m *machine) eval(e Expr) {
+	from := len(m.steps)
+	m.run(e)
+	for _, s := range m.steps[from:] {
+		m.outdate(s)
+	}
+}
+
+// outdate notes which registers hold what a step has changed since: the kernel goes on with what was loaded, but a test of a field is one of what the field is then.
+func (m *machine) outdate(s rs.Step) {
+	var changed rs.Field
+	conn := false // all that there is to know of the connection
+	switch s := s.(type) {
+	case rs.SetField:
+		changed = s.Field
+	case rs.SetByMap:
+		changed, conn = s.Field, s.Field == rs.CTZone
+	case rs.SaveMark:
+		changed = rs.CTMark
+	case rs.NoTrack, rs.SetZone:
+		conn = true
+	default:
+		return
+	}
+	for i := range m.regs {
+		v := m.regs[i].v
+		if v == nil || v.why != "" {
+			continue
+		}
+		if _, ct := v.from.(*CT); ct && conn || m.reads(v, changed) {
+			v.why = "it was changed after it was loaded"
+		}
+	}
+}
+
+// reads says whether a field, one that rules change, is part of a value, or decided it.
+func (m *machine) reads(v *value, f rs.Field) bool {
+	switch e := v.from.(type) {
+	case *Meta:
+		return f != rs.NoField && metaOf(e.Key).field == f
+	case *CT:
+		return f != rs.NoField && ctOf(e.Key, e.Dir).field == f
+	case *FIB:
+		const mark = 4
+		return f == rs.Mark && e.Flags&mark != 0
+	case *Payload:
+		segments, err := m.facts.payloadSegments(e, v.mask)
+		return f == rs.DSField && e.Base == baseNetwork && (err != nil || slices.ContainsFunc(segments, func(s segment) bool { return s.field == f }))
+	}
+	return false
+}
+
+func (m *machine) run(e Expr) {
 	if _, cmp := e.(*Cmp); !cmp {
 		m.lower.v = nil
 	}

@@ -82,3 +82,42 @@ func TestMatchBehindProtocol(t *testing.T) {
 		}
 	}
 }
+
+// TestRegistersKeepWhatWasLoaded: a field that was loaded before the rule changes it is what it was before. That is not modelled; what is loaded behind is, and what did not change.
+func TestRegistersKeepWhatWasLoaded(t *testing.T) {
+	const mark = 3
+	other := Reg(4)
+	load, again := &Meta{Key: mark}, &Meta{Key: mark, Dst: other}
+	five := &Immediate{Dst: other, Data: Data{Bytes: []byte{5, 0, 0, 0}}}
+	set := &Meta{Key: mark, Write: true, Src: other}
+	is := func(r Reg) Expr { return &Cmp{Src: r, Data: []byte{7, 0, 0, 0}} }
+	masked := &Bitwise{Len: 4, Src2: NoReg, Mask: []byte{255, 0, 0, 0}, Xor: make([]byte, 4)}
+	ctMark, ctState := &CT{Key: 3, Dir: -1}, &CT{Key: 0, Dir: -1}
+	setConn := &CT{Key: 3, Dir: -1, Write: true, Src: other}
+	header := func(at uint32) Expr { return &Payload{Base: baseNetwork, Offset: at, Len: 1, Dst: 8} }
+	setTOS := []Expr{&Payload{Base: baseNetwork, Len: 2, Dst: other}, &Bitwise{Src: other, Dst: other, Src2: NoReg, Len: 2, Mask: []byte{255, 3}, Xor: []byte{0, 32}},
+		&Payload{Base: baseNetwork, Len: 2, Write: true, Src: other, Checksum: [3]uint32{1, 10, 0}}}
+	isTOS := &Cmp{Src: 8, Data: []byte{32}}
+	for what, c := range map[string]struct {
+		exprs []Expr
+		left  bool
+	}{
+		"loaded before":             {[]Expr{load, five, set, is(0)}, true},
+		"and masked":                {[]Expr{load, masked, five, set, is(0)}, true},
+		"masked behind":             {[]Expr{load, five, set, masked, is(0)}, true},
+		"asked before":              {[]Expr{load, is(0), five, set}, false},
+		"loaded again":              {[]Expr{load, five, set, again, is(other)}, false},
+		"another field":             {[]Expr{ctMark, five, set, is(0)}, false},
+		"by a target of iptables":   {[]Expr{load, &XT{Target: true, Name: "MARK", Revision: 2, Info: []byte{5, 0, 0, 0, 255, 255, 255, 255}}, is(0)}, true},
+		"the mark of a connection":  {[]Expr{ctMark, five, setConn, is(0)}, true},
+		"the state of a connection": {[]Expr{ctState, &NoTrack{}, is(0)}, true},
+		"the state, asked before":   {[]Expr{ctState, is(0), &NoTrack{}}, false},
+		"the TOS":                   {append(append([]Expr{header(1)}, setTOS...), isTOS), true},
+		"the TTL":                   {append(append([]Expr{header(8)}, setTOS...), isTOS), false},
+		"the TOS, loaded behind":    {append(append([]Expr{}, setTOS...), header(1), isTOS), false},
+	} {
+		if steps := translated(familyIP4, Rule{Exprs: c.exprs}); left(steps) != c.left {
+			t.Errorf("%s: %+v", what, steps)
+		}
+	}
+}
