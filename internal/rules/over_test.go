@@ -31,7 +31,7 @@ func onSide(rs *Ruleset, behind bool) *Ruleset {
 // Whom an Over decides meets in it what the new rules mean behind the route, counters included; whom it does not decide meets nothing else than before.
 func TestOverDecidesWhatRulesMean(t *testing.T) {
 	decided, others, none := 0, 0, 0
-	rapid.Check(t, func(t *rapid.T) {
+	check := func(t *rapid.T) {
 		a := SomeRuleset(t)
 		if len(a.Tables) == 0 || slices.ContainsFunc(a.Tables, func(t Table) bool { return len(t.Chains) == 0 }) {
 			return
@@ -75,7 +75,12 @@ func TestOverDecidesWhatRulesMean(t *testing.T) {
 				t.Fatalf("%+v\nmeets %+v (decided in front: %v)\nand not %+v\nbeside %+v\n%s", p, got, mine, want, changes.Rules, over)
 			}
 		}
-	})
+	}
+	for range 10 { // by chance few rule sets of a round have packets that are decided
+		if rapid.Check(t, check); decided >= 40 && others >= 200 {
+			break
+		}
+	}
 	t.Logf("%d packets decided, %d not concerned, %d rule sets too large", decided, others, none)
 	if decided < 40 || others < 200 { // 200 to 1,000 of them usually
 		t.Errorf("%d packets were decided, %d not concerned", decided, others)
