@@ -181,7 +181,7 @@ struct shunt_bridges {
 	__u16 dev_handler;	/* rx_handler_data: the port, where it is one */
 	__u16 dev_net;
 	__u16 dev_addr;		/* points to its address */
-	__u16 dev_xdp;		/* its native XDP program */
+	__u16 dev_xdp;		/* of a veth, from its struct net_device on: its native XDP program */
 	__u16 dev_node;		/* its place among those with like ifindexes; 0: devices are not looked for */
 	__u16 dev_taps;		/* the list of its packet sockets for every protocol */
 	__u16 dev_private;	/* where a bridge's struct net_bridge begins */

@@ -389,6 +389,13 @@ func TestTimeoutsAreExtended(t *testing.T) {
 		}
 		e, ok := r.entry(4004)
 		m.list = append(m.list, fmt.Sprint("kept alive: ", ok, " ", e.rest, " ", e.timeout >= 1))
+		r.exec("sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_established=1")
+		for range 10 { // a refresh once a second would come too late
+			r.echo(c, []byte("x"), 10)
+			time.Sleep(200 * time.Millisecond)
+		}
+		e, ok = r.entry(4004)
+		m.list = append(m.list, fmt.Sprint("kept alive from second to second: ", ok, " ", e.rest))
 	})
 }
 

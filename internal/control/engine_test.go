@@ -124,14 +124,7 @@ func (r *rig) send(dst string) (reason.Code, bool) {
 	if err := r.wire.Send(r.net.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP(mark)); err != nil {
 		r.Fatal(err)
 	}
-	arrived := false
-	for end := time.Now().Add(100 * time.Millisecond); !arrived && time.Now().Before(end); {
-		got, err := r.sink.Take(1, time.Until(end))
-		if err != nil {
-			r.Fatal(err)
-		}
-		arrived = slices.ContainsFunc(got, func(f lab.Frame) bool { return bytes.Contains(f.Data, []byte(mark)) })
-	}
+	arrived := r.arrives(mark, 100*time.Millisecond)
 	after := r.counters()
 	for i := range after {
 		if after[i] > before[i] {
@@ -139,6 +132,19 @@ func (r *rig) send(dst string) (reason.Code, bool) {
 		}
 	}
 	return reason.Count, arrived
+}
+
+// arrives says whether a packet that bears a mark comes out within a time.
+func (r *rig) arrives(mark string, within time.Duration) (arrived bool) {
+	r.Helper()
+	for end := time.Now().Add(within); !arrived && time.Now().Before(end); {
+		got, err := r.sink.Take(1, time.Until(end))
+		if err != nil {
+			r.Fatal(err)
+		}
+		arrived = slices.ContainsFunc(got, func(f lab.Frame) bool { return bytes.Contains(f.Data, []byte(mark)) })
+	}
+	return arrived
 }
 
 // leaves waits until a packet leaves by the reason; changes have seconds, so that a slow machine does not matter.

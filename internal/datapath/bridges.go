@@ -153,18 +153,15 @@ func peerLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 	private := t.private()
 	net := t.at("net_device", "nd_net", pointer)
 	addr := t.at("net_device", "dev_addr", pointer)
-	xdp := t.at("net_device", "xdp_state", 0) + sizeofEntity // that of XDP_MODE_DRV
-	if entity := t.size("bpf_xdp_entity"); entity != sizeofEntity {
-		t.fail("struct bpf_xdp_entity has %d bytes", entity)
-	}
-	t.at("bpf_xdp_entity", "prog", pointer)
+	// Not in xdp_state, where a program that is attached by a link is not.
+	native, generic := private+t.at("veth_priv", "_xdp_prog", pointer), t.at("net_device", "xdp_prog", pointer)
 	peer := private + t.at("veth_priv", "peer", pointer)
 	if t.err != nil {
 		return
 	}
-	out.VethEnd, out.DevXdpSkb = peer, xdp-sizeofEntity // XDP_MODE_SKB comes first
+	out.VethEnd, out.DevXdpSkb = peer, generic
 	if t.at("net_device", "pcpu_stat_type", 0); t.err == nil {
-		out.DevNet, out.DevAddr, out.DevXdp, out.VethPeer = net, addr, xdp, peer
+		out.DevNet, out.DevAddr, out.DevXdp, out.VethPeer = net, addr, native, peer
 	}
 }
 
@@ -182,8 +179,6 @@ func ontoLayout(specs []*btf.Spec, out *bpfobj.Bridges) {
 		out.DevNode, out.DevTaps, out.DevPrivate, out.NetDevices = node, taps, private, devices
 	}
 }
-
-const sizeofEntity = 16
 
 // private is where a driver's own part of a device begins: netdev_priv().
 func (t *layoutTypes) private() uint16 {

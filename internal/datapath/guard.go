@@ -208,12 +208,21 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, b *basis, s *Sn
 		}
 		if !ok {
 			slot = d.occupy(w)
-			d.want(slot, v.Value)
+			d.want(slot, expected(w, v))
 		}
 		list[*n] = bpfobj.GuardWord{Addr: v.Addr, Slot: slot, Width: uint8(v.Width)}
 		*n++
 	}
 	return left, nil
+}
+
+// expected is the value with which a configuration holds: the one from before it was read. Nobody is to take the frames of a device that a program was made for, also if
+// somebody has begun to since it was looked at (Handled).
+func expected(w synth.Word, v bpfobj.WordValue) uint64 {
+	if w.Word == bpfobj.WordDevHandler {
+		return 0
+	}
+	return v.Value
 }
 
 // vacant says whether there is a slot for one more word.
@@ -267,8 +276,8 @@ func (s *Snapshot) Remembered(routes *model.RouteFacts) {
 // commit makes a snapshot's values the expected ones.
 func (d *Datapath) commit(s *Snapshot) {
 	for w, slot := range d.slots {
-		if v, ok := s.word(w); ok && d.wanted[slot] != v.Value {
-			d.want(slot, v.Value)
+		if v, ok := s.word(w); ok && d.wanted[slot] != expected(w, v) {
+			d.want(slot, expected(w, v))
 			d.changed = true
 		}
 	}

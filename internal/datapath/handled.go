@@ -30,7 +30,7 @@ func (d *Datapath) Handled(net *model.Network, s *Snapshot, links bool) error {
 			continue
 		}
 		is := false
-		if v, watched := s.word(synth.Word{Word: bpfobj.WordDevHandler, Index: l.Index}); watched {
+		if v, read := s.word(synth.Word{Word: bpfobj.WordDevHandler, Index: l.Index}); read && d.watched[l.Index] > 0 {
 			is = v.Value != 0
 		} else if known, ok := old[l.Index]; ok && known.life == l.Life && !links {
 			is, d.handled[l.Index] = known.is, known

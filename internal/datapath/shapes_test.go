@@ -243,7 +243,7 @@ func vlanShapes(base bpfobj.Config, hook graph.Hook, conntrack bool, visit func(
 }
 
 // someBridges is a layout of the kernel's bridges: to programs offsets are numbers.
-var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, DevFlags: 16, PortBridge: 24, BrTable: 32, DevNode: 40, PortVlans: 48, BrVlans: 56, Filtering: 2, Counting: 4, Call4: 8, Call6: 16}
+var someBridges = bpfobj.Bridges{Known: 1, VethPeer: 8, VethEnd: 8, DevXdpSkb: 72, DevFlags: 16, PortBridge: 24, BrTable: 32, DevNode: 40, PortVlans: 48, BrVlans: 56, Filtering: 2, Counting: 4, Call4: 8, Call6: 16}
 
 // shownShapes lists ports of bridges where br_netfilter shows both families to rules of every kind, with and without connections, with chains of family bridge, and with
 // routed packets beside them.

@@ -120,6 +120,9 @@ func TestChangesAreSeen(t *testing.T) {
 			return link(n, "p0").MasterKind == "bridge" && link(n, "p0").Master == link(n, "br0").Index
 		}},
 		{"bridge port left", "ip link set p0 nomaster", Links, func(n *model.Network) bool { return link(n, "p0").Master == 0 && link(n, "p0").MasterKind == "" }},
+		{"checksums off", "ethtool -K e0 tx off", Links, func(n *model.Network) bool { return !link(n, "e0").SendsAsIs }},
+		{"checksums on", "ethtool -K e0 tx on", Links, func(n *model.Network) bool { return link(n, "e0").SendsAsIs && !link(n, "e0").GSOLimited }},
+		{"fewer segments", "ip link set e0 gso_max_segs 100 group 5", Links, func(n *model.Network) bool { return link(n, "e0").GSOLimited }},
 		{"offload", "ethtool -K e0 tso off gro on", Links, func(n *model.Network) bool { return !link(n, "e0").TSO && link(n, "e0").GRO }},
 		{"rule", "ip rule add from 10.0.0.0/8 table 100", Rules, func(n *model.Network) bool { return len(n.Rules) == 6 }},
 		{"rule IPv6", "ip -6 rule add fwmark 7 table 100", Rules, func(n *model.Network) bool { return len(n.Rules) == 7 }},

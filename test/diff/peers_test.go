@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
 	"github.com/shuntnet/shunt/internal/lab"
@@ -28,11 +31,11 @@ func TestPeers(t *testing.T) {
 	const pings = 20
 	counted := func(name string) *netlink.LinkStatistics {
 		t.Helper()
-		link, err := dut.Netlink().LinkByName(name)
+		device, err := dut.Netlink().LinkByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return link.Attrs().Statistics
+		return device.Attrs().Statistics
 	}
 	ping := func(addr string, arrive bool) {
 		t.Helper()
@@ -68,6 +71,25 @@ func TestPeers(t *testing.T) {
 	run(dut, "tc qdisc del dev p1 root")
 	through("no shaper any more", "p1", "10.0.0.2", false)
 
+	run(dut, "ethtool -K p1 tx off")
+	through("checksums that the kernel has to give", "p1", "10.0.0.2", true)
+	run(dut, "ethtool -K p1 tx on")
+	through("none any more", "p1", "10.0.0.2", false)
+
+	// Also where the frame has to go through the veth, bpf_redirect() would have it pass by a generic program.
+	run(dut, "tc qdisc add dev p1 root tbf rate 100mbit burst 100k latency 50ms")
+	end := dropAll(t, to, "eth0", link.XDPGenericMode)
+	ping("10.0.0.2", false)
+	end()
+	ping("10.0.0.2", true)
+	run(dut, "tc qdisc del dev p1 root")
+	for _, mode := range []link.XDPAttachFlags{link.XDPGenericMode, link.XDPDriverMode} { // by a link, as the newer tools attach
+		end := dropAll(t, to, "eth0", mode)
+		ping("10.0.0.2", false)
+		end()
+		ping("10.0.0.2", true)
+	}
+
 	listener, err := n.Port(lab.Dut, "p1").Capture()
 	if err != nil {
 		t.Fatal(err)
@@ -81,5 +103,30 @@ func TestPeers(t *testing.T) {
 	ping("10.0.0.2", false)
 	if lost := counted("p1").TxDropped - before; lost != pings {
 		t.Errorf("a smaller MTU at the other end: p1 has dropped %d packets of %d", lost, pings)
+	}
+}
+
+// dropAll attaches an XDP program that drops everything, until the function that it returns is called.
+func dropAll(t *testing.T, ns *lab.NS, name string, mode link.XDPAttachFlags) (end func()) {
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}}) // XDP_DROP
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := ns.Netlink().LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attached link.Link
+	err = ns.Do(func() (err error) {
+		attached, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: device.Attrs().Index, Flags: mode})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		attached.Close()
+		prog.Close()
 	}
 }
