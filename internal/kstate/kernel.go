@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -192,7 +193,18 @@ type netfilterLink struct {
 	Priority int    `json:"priority"`
 }
 
+// A link that somebody is making at that moment has a number and cannot be opened yet: EAGAIN (kernel/bpf/syscall.c, bpf_link_by_id).
 func (l *live) netfilterLinks() (out []netfilterLink, err error) {
+	for range 100 {
+		if out, err = linksNow(); !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return out, err
+}
+
+func linksNow() (out []netfilterLink, err error) {
 	it := new(link.Iterator)
 	defer it.Close()
 	for it.Next() {

@@ -5,7 +5,9 @@ package kstate
 import (
 	"errors"
 	"maps"
+	"net"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -26,6 +28,47 @@ func program(t *testing.T, name string, typ ebpf.ProgramType, at ebpf.AttachType
 	}
 	t.Cleanup(func() { p.Close() })
 	return p
+}
+
+// TestLinksInTheMaking lists links while somebody makes others.
+func TestLinksInTheMaking(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, router)
+	prog := program(t, "kstate_comes", ebpf.XDP, ebpf.AttachXDP, 2)
+	e0, err := net.InterfaceByName("e0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, early := make(chan struct{}), make(chan int)
+	go func() { // in whichever namespace: links are the machine's
+		n := 0
+		for k := new(live); ; {
+			if _, err := linksNow(); errors.Is(err, unix.EAGAIN) {
+				n++
+			}
+			if _, err := k.netfilterLinks(); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-done:
+				early <- n
+				return
+			default:
+			}
+		}
+	}()
+	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: e0.Index, Flags: link.XDPGenericMode})
+		if errors.Is(err, unix.EBUSY) { // whoever lists holds the last one for another moment
+			continue
+		} else if err != nil {
+			t.Error(err)
+			break
+		}
+		l.Close()
+	}
+	close(done)
+	t.Logf("%d times a link was not ready", <-early)
 }
 
 func TestPrograms(t *testing.T) {
