@@ -295,6 +295,7 @@ var decisions = []decision{
 	{"and is not entered from there", reason.LinkXDPUnsupported, outXDP("eth0"), []change{asVXLAN("eth0")}, []change{}},
 	{"a tunnel larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.MTU = 1451 })}, []change{asVXLAN("eth0")}},
 	{"a tunnel of IPv6 larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.IP6 = true })}, []change{asVXLAN("eth0")}},
+	{"a tunnel whose underlay is in another namespace", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.PeerNS = true })}, []change{asVXLAN("eth0")}},
 	{"a tunnel larger than one device that its packets could leave by", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth1", func(l *model.Link) { l.MTU = 1499 })},
 		[]change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.Lower = 4 }), on("eth1", func(l *model.Link) { l.MTU = 1499 })}},
 	{"a VRF is no port", reason.LinkKind, anyHook("red"), []change{inVRF}, nil},

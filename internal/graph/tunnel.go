@@ -32,6 +32,9 @@ func (b *builder) exceeds(l, tunnel *model.Link) []Why {
 	if tunnel.VXLAN == nil {
 		return nil // said by tunnel()
 	}
+	if tunnel.PeerNS { // the device was moved; its packets stay where it was made (vxlan->net), and so do the indexes of IFLA_VXLAN_LINK
+		return []Why{because(reason.TunnelMTU, "%s: its underlay is in another namespace", l.Name)}
+	}
 	room, by := b.underlay(tunnel)
 	if head := headroom(tunnel.VXLAN); by != "" && l.MTU+head > room {
 		return []Why{because(reason.TunnelMTU, "%s: %d bytes and %d of headers are more than %d of %s", l.Name, l.MTU, head, room, by)}

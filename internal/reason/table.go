@@ -241,7 +241,7 @@ var table = [Count]Info{
 	LinkKind:                {"link-kind", Config, "An interface kind that is not accelerated."},
 	LinkUpper:               {"link-upper", Config, "The interface belongs to another (bridge, macvlan, team …) in a way that is not accelerated."},
 	LinkAttribute:           {"link-attribute", Config, "The interface has an attribute that is not understood and not at its default."},
-	TunnelMTU:               {"tunnel-mtu", Config, "A tunnel's MTU is more than its underlay carries, so that Linux has to tell senders of routed packets; a smaller MTU, or naming the underlay's device, helps."},
+	TunnelMTU:               {"tunnel-mtu", Config, "A tunnel's MTU is more than its underlay carries, or may be, since that is in another namespace, so that Linux has to tell senders of routed packets; a smaller MTU, or naming the underlay's device, helps."},
 	LinkNoEthernet:          {"link-no-ethernet", Config, "The interface carries no Ethernet header."},
 	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
