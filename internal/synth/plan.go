@@ -209,6 +209,9 @@ func (t *Tables) with(e *graph.Egress) {
 		if e.Bridge.Veth {
 			way |= bpfobj.Veth
 		}
+		if e.Tunnel {
+			way |= bpfobj.IntoTunnel
+		}
 		t.TxTC[uint32(e.Index)|bpfobj.Bridged] = way
 	}
 }
@@ -359,7 +362,7 @@ func (t *Tables) shared(net *model.Network, g *graph.Graph) shared {
 			s.onto.add(e.Index)
 			s.ontoVLANs = s.ontoVLANs || e.ByVLAN
 		}
-		if e.Tunnel && len(e.TC) == 0 {
+		if e.Tunnel && (len(e.TC) == 0 || e.Bridge != nil && len(e.Bridge.TC) == 0) {
 			s.tunnels.add(e.Index)
 		}
 	}

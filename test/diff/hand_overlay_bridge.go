@@ -57,6 +57,14 @@ func overlayBridgeTraps() []hand {
 			atOnce(talk, "ip link set vx0 nomaster"), step(all), atOnce(all, "ip link set vx0 master br0"), atOnce(talk, "ip link set p1 down"), atOnce(all, "ip link del vx0")),
 		joins("group", "hosts found by a group of the underlay", step(join(all, stationA.group("239.1.1.1")), joinedByGroup()...), step(talk)),
 	}
+	third := nodeAt(1, 1, 2, vxlanPort)
+	apart := slices.Concat(joined("", "bridge fdb del 00:00:00:00:00:00 dev vx0 dst 10.0.1.11", fmt.Sprintf("ip link add vx1 address 02:00:00:00:aa:07 type vxlan id 2 local 10.0.1.1 dev p1 dstport %d remote 10.0.1.11 df set", vxlanPort)),
+		quietDevice("vx1"), []string{"ip link set vx1 master br0", "ip link set vx1 up"}, metadata)
+	far := join(one.through(stationR.hello()), third.through(stationS.hello()), one.through(stationR.to(stationS)), third.through(stationS.to(stationR)), stationA.hello(), stationA.to(stationS), third.through(stationS.to(stationA)))
+	onwards := joins("into another", "from one tunnel to another what the first one's outer header said goes along, unless br_netfilter gives the packet a route",
+		step(far, apart...), step(far, withBridgeNetfilter...), step(far, "nft table inet t { chain f { type filter hook forward priority 0; counter; }; }"), step(far, withoutBridgeNetfilter...))
+	onwards.reasons = []string{"fast", "tunnel-metadata"}
+	out = append(out, onwards)
 	switched := joins("switches", "what the tunnel's end of the bridge may be told to do instead", step(all, joined("")...), step(all, "bridge link set dev vx0 neigh_suppress on"), step(all, "bridge link set dev vx0 neigh_suppress off", "ip link set vx0 down", "ip link set vx0 up"))
 	switched.slow.Bridge = true
 	return append(out, switched, pods())

@@ -95,6 +95,7 @@ var named = []struct{ what, file, line, with string }{
 	{"the other end of a veth has another address", "bpf/node/peer.h", `return peek\(BRIDGE8\(peer, dev_addr\), 8\) << 16 == mac << 16;`, `return 1;`},
 	{"the other end of a veth is smaller", "bpf/node/peer.h", `if \(len > BRIDGE4\(peer, dev_mtu\)`, `if (0 && len > BRIDGE4(peer, dev_mtu)`},
 	{"a tunnel takes orders from another's outer header", "bpf/node/egress_tc.h", `if \(cfg.tunnel && into_tunnel\(out\) && from_tunnel\(p->ctx\)\)`, `if (0)`},
+	{"a bridged frame takes orders from another tunnel's outer header", "bpf/node/egress_tc.h", `if \(cfg.tunnel && \(\*way & SHUNT_INTO_TUNNEL\) && from_tunnel\(p->ctx\)\)`, `if (0)`},
 	{"what an outer header of IPv4 said is not found", "bpf/node/tunnel.h", `return r == 0 \|\| r == -EPROTO;`, `return r == -EPROTO;`},
 	{"what an outer header of IPv6 said is not found", "bpf/node/tunnel.h", ` \|\| r == -EPROTO`, ``},
 	{"no port is between two tunnels", "internal/synth/plan.go", `flag\(tunnel && s.tunnels.than\(port.Index\)\)`, `flag(false)`},
