@@ -108,6 +108,8 @@ func bridgeAroundTraps() []hand {
 			step(upAndDown(), "bridge fdb add "+station{2, 7}.mac().String()+" dev p1 master static", "bridge link set dev p0 isolated on"), step(join(everybody(), upAndDown(), chat()), "ip address add 10.0.0.2/24 dev br0", "ip address del 10.0.0.1/24 dev br0")}},
 		{name: "bridge routes checked", why: "reverse paths see the bridge, not the port", bare: true, slow: onBridge, steps: []handStep{
 			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.br0.rp_filter=1")...), step(join(upAndDown(), hostile()), "sysctl net.ipv4.conf.br0.rp_filter=0", "sysctl net.ipv4.conf.p0.rp_filter=1")}},
+		{name: "bridge routes filtered by input", why: "a filter on the way out that asks where packets came in sees the bridge", bare: true, loads: true, slow: Excuse{Out: []int{3, 4}, Bridged: onBridge.Bridged}, reasons: []string{"egress-slow"}, steps: []handStep{
+			step(join(everybody(), upAndDown()), irb("", "tc qdisc add dev p3 clsact", "tc filter add dev p3 egress prio 1 protocol ip u32 match ip dport 2000 0xffff indev br0 action mirred egress redirect dev p4")...), step(join(everybody(), upAndDown()))}},
 		{name: "bridge routes ruled", why: "so do policy rules; where there are any, a source without a route is Linux's", bare: true, slow: Excuse{IP4: true, Bridged: onBridge.Bridged}, steps: []handStep{
 			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.p0.rp_filter=1", "ip rule add pref 50 iif p0 prohibit")...),
 			step(join(upAndDown(), hostile()), "ip rule add pref 40 iif br0 to 10.3.0.0/16 prohibit", "ip -6 rule add pref 40 iif br0 to 2001:db8:3::/48 prohibit"), step(upAndDown(), "ip rule del pref 40", "ip -6 rule del pref 40")}},
