@@ -103,7 +103,7 @@ always_inline int bridge_egress(struct packet *p, int vlans)
 	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && !(vlans && p->vlan_how) && peer_takes(p, p->to);
 	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(p->to))
 		return SHUNT_R_EGRESS_SLOW;
-	/* Frames keep it in Linux too, unless br_netfilter gives them a route. */
+	/* A bridged frame keeps what its outer header said in Linux too, unless br_netfilter gives it a route. */
 	if (cfg.tunnel && (*way & SHUNT_INTO_TUNNEL) && from_tunnel(p->ctx))
 		return SHUNT_R_TUNNEL_METADATA;
 	return NEXT;

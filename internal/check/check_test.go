@@ -154,7 +154,7 @@ func TestUserNamespace(t *testing.T) {
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids}
 	out, err := c.CombinedOutput()
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSPC) {
-		t.Skip("no user namespaces here: ", err)
+		t.Skip("this kernel makes no user namespace for this user (Linux 3.8, CONFIG_USER_NS, /proc/sys/user/max_user_namespaces): tried: ", err)
 	}
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
