@@ -267,6 +267,13 @@ enum shunt_set_tail {
 	SHUNT_TAIL_MAC,		/* an address of frames */
 };
 
+/* What a generic program has, which serves a port only until the port's own is there. */
+enum shunt_generic {
+	SHUNT_OWN_PROGRAM,
+	SHUNT_GENERIC_WHOLE,
+	SHUNT_GENERIC_LEAN,	/* for a verifier to which that is too much: routes are not remembered, and what comes tagged is Linux's */
+};
+
 /* Everything that is fixed for one program; in .rodata, folded away before the program is loaded. */
 struct shunt_config {
 	struct shunt_input in;		/* the untagged input */
@@ -298,6 +305,7 @@ struct shunt_config {
 	__u8 bridge;			/* enum shunt_bridge */
 	__u8 called4;			/* enum shunt_called, of frames between a bridge's ports */
 	__u8 called6;
+	__u8 generic;			/* enum shunt_generic */
 	__u8 onto;			/* enum shunt_onto (TC) */
 	__u8 bridge_vlans;		/* 1: the bridge filters by VLAN */
 	__u8 shown4;			/* SHUNT_SHOWN_*: whether what rules say to frames of this family between ports is decided here (node/shown.h) */

@@ -72,6 +72,16 @@ always_inline int keeps_padding(const struct packet *p)
 	return p->shown & SHUNT_SHOWN_FRAMES;
 }
 
+/* The IP header; the place of it is masked because the verifier may know nothing of it, see depth_forgotten(). To be compared with packet_end() before it is read. */
+always_inline void *network(const struct packet *p)
+{
+#ifdef HOOK_TC
+	return p->data + sizeof(struct eth);
+#else
+	return p->data + (p->l3 & 0x7f);
+#endif
+}
+
 /* Where the linear part ends, exclusive. Read anew each time: kept beside `data` it would take room of the stack, and cost as much. */
 always_inline void *packet_end(const struct packet *p)
 {

@@ -49,6 +49,12 @@ struct {
 	__array(values, typeof(stats));
 } port_stats SEC(".maps");
 
+/* Does the program do without what a port can spare for a moment? See enum shunt_generic. */
+always_inline int lean(void)
+{
+	return frozen.generic == SHUNT_GENERIC_LEAN;
+}
+
 always_inline int configured(struct packet *p)
 {
 	__u32 slot = (ctx_ifindex(p->ctx) & (SHUNT_PORT_SLOTS - 1)) * 2 + HOOK;
@@ -69,6 +75,11 @@ always_inline struct shunt_count *counter(struct packet *p, __u32 reason)
 }
 
 #else
+
+always_inline int lean(void)
+{
+	return 0;
+}
 
 always_inline int configured(struct packet *p)
 {

@@ -71,7 +71,7 @@ always_inline int tracked(struct packet *p)
 always_inline int transport(struct packet *p)
 {
 	__u32 len = p->l3_len - (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
-	__u8 *l4 = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__u8 *l4 = network(p) + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
 	__be16 *half = (void *)l4;
 
 	if (p->l4_proto == PROTO_TCP) {
@@ -98,7 +98,7 @@ always_inline int transport(struct packet *p)
 /* Addresses and ports as the kernel's table has them. */
 always_inline void tuple_of(struct packet *p, struct bpf_sock_tuple *t)
 {
-	__be16 *port = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__be16 *port = network(p) + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
 
 	if ((void *)(port + 2) > packet_end(p))
 		return;
@@ -222,7 +222,7 @@ always_inline void report(struct packet *p)
 
 	tuple_of(p, &tuple);
 	if (p->is6) {
-		struct ip6 *ip = p->data + p->l3;
+		struct ip6 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return;
@@ -231,7 +231,7 @@ always_inline void report(struct packet *p)
 		conn.sport = tuple.ipv6.sport;
 		conn.dport = tuple.ipv6.dport;
 	} else {
-		struct ip4 *ip = p->data + p->l3;
+		struct ip4 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return;

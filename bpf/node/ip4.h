@@ -61,7 +61,7 @@ always_inline int icmp4_is_error(__u8 type)
 
 always_inline int node_ip4(struct packet *p)
 {
-	struct ip4 *ip = p->data + p->l3;
+	struct ip4 *ip = network(p);
 
 	if (p->in->ip4)
 		return p->in->ip4;

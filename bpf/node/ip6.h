@@ -37,7 +37,7 @@ always_inline int ip6_plain(__u8 nexthdr)
 
 always_inline int node_ip6(struct packet *p)
 {
-	struct ip6 *ip = p->data + p->l3;
+	struct ip6 *ip = network(p);
 
 	if (p->in->ip6)
 		return p->in->ip6;

@@ -81,12 +81,12 @@ always_inline int mapping_able(struct packet *p)
 
 	if (p->l4_proto != PROTO_TCP && p->l4_proto != PROTO_UDP && p->l4_proto != PROTO_ICMP)
 		return SHUNT_R_PROTOCOL;
-	return p->data + p->l3 + sizeof(struct ip4) + l4 > packet_end(p) ? SHUNT_R_TOO_SHORT : NEXT;
+	return network(p) + sizeof(struct ip4) + l4 > packet_end(p) ? SHUNT_R_TOO_SHORT : NEXT;
 }
 
 always_inline void mapping_ports(struct packet *p, __be16 *sport, __be16 *dport)
 {
-	__be16 *l4 = p->data + p->l3 + sizeof(struct ip4);
+	__be16 *l4 = network(p) + sizeof(struct ip4);
 
 	*sport = *dport = 0;
 	if (p->l4_proto == PROTO_ICMP || (void *)(l4 + 2) > packet_end(p))
@@ -147,7 +147,7 @@ always_inline int map_source(struct packet *p, struct mappings *m)
 
 always_inline void apply_xdp(struct packet *p, struct mappings *m)
 {
-	struct ip4 *ip = p->data + p->l3;
+	struct ip4 *ip = network(p);
 	__be16 *port = (void *)(ip + 1);
 	__u16 *check = NULL;
 	__u16 sum;
@@ -195,7 +195,7 @@ always_inline void remap(struct packet *p, __u32 at, __u32 check, __u64 flags, _
 
 always_inline void apply_tc(struct packet *p, struct mappings *m)
 {
-	struct ip4 *ip = p->data + p->l3;
+	struct ip4 *ip = network(p);
 	__u32 l3 = p->l3, l4 = l3 + sizeof(*ip), check = 0;
 	__be16 sport, dport;
 	__be32 src, dst;

@@ -114,7 +114,7 @@ always_inline __u32 masqueraded_for(struct nf_conn *ct)
  */
 always_inline int nat_bridged(struct packet *p, struct translation *t)
 {
-	__be16 *port = p->data + p->l3 + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+	__be16 *port = network(p) + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
 
 	if ((p->shown & SHUNT_SHOWN_FRAMES) || (t->only && t->only != p->in->ifindex))
 		return SHUNT_R_CONNTRACK_NAT;

@@ -86,9 +86,23 @@ always_inline int decide(struct packet *p, int verdict)
 		return SHUNT_R_NETFILTER_BRIDGE;	/* which chains of the bridge met it before is not known */
 	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, p->is6 ? frozen.rules[3 + RULES_RAW].asks | frozen.rules[3 + RULES_PRE].asks : frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks))
 		return SHUNT_R_NETFILTER_RULE;	/* what is dropped before the route has not come to node_rpf() */
+	if (rules_on())
+		forget(p->l4_proto, p->l3_len);	/* or all that comes behind is verified for each protocol */
 	if (verdict == NEXT || verdict == SHUNT_R_RULE_DROP)
 		NODE(node_guard(p));
 	return verdict;
+}
+
+/* How many tags the frame has: or the verifier follows each number of them through all that comes behind. */
+always_inline void depth_forgotten(struct packet *p)
+{
+#ifndef HOOK_TC
+	if (lean() || !cfg.vlan_in)
+		return;
+	forget(p->l3, p->l3_len);
+	forget(p->len, p->l3_len);
+	p->data = ctx_data(p->ctx);
+#endif
 }
 
 /* Returns a reason to leave by; NEXT: the packet may be forwarded; or SHUNT_R_RULE_DROP: it is to be dropped. Of a bridged one it is known by which port it leaves. */
@@ -112,6 +126,7 @@ always_inline int pipeline(struct packet *p)
 		else
 			return is_tag(p->proto) ? SHUNT_R_VLAN_UNKNOWN : SHUNT_R_ETHERTYPE;
 	}
+	depth_forgotten(p);
 	NODE(rules_begin(p));
 	if (!bridged(p))
 		NODE(rules_sender(p));

@@ -75,7 +75,7 @@ always_inline int remembered4(struct packet *p)
 	__u32 line, len;
 
 	p->dests4 = NULL;
-	if (!cfg.cache4)
+	if (lean() || !cfg.cache4)
 		return 0;
 	len = mtu_len(p);
 	p->genid = peek(cfg.genid4, 4) + peek(cfg.nexthop_seq, 4) + (__u32)live.epoch;
@@ -152,7 +152,7 @@ always_inline void remember4(struct packet *p)
 	int hop;
 
 	p->noted = NULL;
-	if (!cfg.cache4 || !p->dests4 || p->next_family != AF_INET || is_gso(p))
+	if (lean() || !cfg.cache4 || !p->dests4 || p->next_family != AF_INET || is_gso(p))
 		return;
 	hop = remember_hop4(p);
 	if (hop < 0)
@@ -184,7 +184,7 @@ always_inline int remembered6(struct packet *p)
 	struct shunt_route6 *r;
 
 	p->route6 = NULL;
-	if (!cfg.cache6)
+	if (lean() || !cfg.cache6)
 		return 0;
 	p->genid = peek(cfg.genid6, 4) + peek(cfg.nexthop_seq, 4) + (__u32)live.epoch;
 	r = bpf_map_lookup_elem(&routes6, &slot);
@@ -206,11 +206,11 @@ always_inline int remembered6(struct packet *p)
 
 always_inline void remember6(struct packet *p)
 {
-	struct ip6 *ip = p->data + p->l3;
+	struct ip6 *ip = network(p);
 	struct shunt_route6 *r = p->route6;
 
 	p->noted = NULL;
-	if (!cfg.cache6 || !r || translated(p) || (void *)(ip + 1) > packet_end(p) || is_gso(p))	/* translated: the header has not what was asked for */
+	if (lean() || !cfg.cache6 || !r || translated(p) || (void *)(ip + 1) > packet_end(p) || is_gso(p))	/* translated: the header has not what was asked for */
 		return;
 	r->next.genid = p->genid - 1;
 	barrier();

@@ -169,7 +169,7 @@ devices:
 always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 {
 	__u32 header = p->is6 ? sizeof(struct ip6) : sizeof(struct ip4);
-	__u8 *l4 = p->data + p->l3 + header;
+	__u8 *l4 = network(p) + header;
 	__u32 proto = p->l4_proto, len = p->l3_len;
 
 	/* What is asked of copies leaves the verifier with one state behind all of it, not with one for each protocol. */
@@ -260,7 +260,7 @@ always_inline int rules_begin(struct packet *p)
 	w->value[SHUNT_V_PROTO] = p->l4_proto;
 	w->value[SHUNT_V_LENGTH] = p->l3_len;
 	if (p->is6) {
-		struct ip6 *ip = p->data + p->l3;
+		struct ip6 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;
@@ -272,7 +272,7 @@ always_inline int rules_begin(struct packet *p)
 		w->dst[0] = (__u64)bpf_ntohl(ip->dst[0]) << 32 | bpf_ntohl(ip->dst[1]);
 		w->dst[1] = (__u64)bpf_ntohl(ip->dst[2]) << 32 | bpf_ntohl(ip->dst[3]);
 	} else {
-		struct ip4 *ip = p->data + p->l3;
+		struct ip4 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;

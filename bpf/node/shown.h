@@ -51,7 +51,7 @@ always_inline int node_shown(struct packet *p)
 	p->in = &cfg.in;
 	p->l3 = sizeof(struct eth);
 	if (p->is6) {
-		struct ip6 *ip = p->data + p->l3;
+		struct ip6 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;
@@ -62,7 +62,7 @@ always_inline int node_shown(struct packet *p)
 		__builtin_memcpy(p->fib->ipv6_src, ip->src, sizeof(ip->src));
 		__builtin_memcpy(p->fib->ipv6_dst, ip->dst, sizeof(ip->dst));
 	} else {
-		struct ip4 *ip = p->data + p->l3;
+		struct ip4 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;

@@ -53,13 +53,13 @@ always_inline int other_receiver(struct packet *p)
 	if (!t)
 		return 0;
 	if (p->is6) {
-		struct ip6 *ip = p->data + p->l3;
+		struct ip6 *ip = network(p);
 
 		if ((void *)(ip + 1) > packet_end(p))
 			return 0;
 		return ((ip->dst[0] ^ t->dst[0]) | (ip->dst[1] ^ t->dst[1]) | (ip->dst[2] ^ t->dst[2]) | (ip->dst[3] ^ t->dst[3])) != 0;
 	} else {
-		struct ip4 *ip = p->data + p->l3;
+		struct ip4 *ip = network(p);
 
 		return (void *)(ip + 1) <= packet_end(p) && ip->dst != t->dst[0];
 	}

@@ -51,9 +51,7 @@ static __attribute__((noinline)) const struct shunt_input *entered(__u32 port, _
 always_inline int node_vlan(struct packet *p, int up)
 {
 	struct eth *eth = p->data;
-	struct vlan_tag *tag = (void *)(eth + 1);
 	__u32 outer = 0, inner = 0;
-	int tagged;
 
 	if ((void *)(eth + 1) > packet_end(p))
 		return SHUNT_R_TOO_SHORT;
@@ -63,11 +61,11 @@ always_inline int node_vlan(struct packet *p, int up)
 #ifdef HOOK_TC
 	if (up == NOT_UP && p->ctx->vlan_present)
 		return SHUNT_R_VLAN_UNKNOWN;
-	tagged = up == NOT_UP;
 #else
-	tagged = up == NOT_UP || (up & TAGGED_IN);
-#endif
-	if (tagged && (up != NOT_UP || (cfg.vlan_in && is_tag(p->proto)))) {
+	struct vlan_tag *tag = (void *)(eth + 1);
+	int tagged = up == NOT_UP || (up & TAGGED_IN);
+
+	if (tagged && (up != NOT_UP || (!lean() && cfg.vlan_in && is_tag(p->proto)))) {
 		if ((void *)(tag + 1) > packet_end(p))
 			return SHUNT_R_TOO_SHORT;
 		outer = TAG(p->proto, bpf_ntohs(tag->tci) & 0xfff);
@@ -82,6 +80,7 @@ always_inline int node_vlan(struct packet *p, int up)
 			p->l3 += sizeof(*tag);
 		}
 	}
+#endif
 	if (up != NOT_UP)
 		outer = (up & TAGGED_OUT) ? TAG(bpf_htons(ETH_P_8021Q), p->vlan_id) : 0;
 	if (up != NOT_UP || outer) {

@@ -196,6 +196,7 @@ type TCShuntConfig struct {
 	Bridge          uint8
 	Called4         uint8
 	Called6         uint8
+	Generic         uint8
 	Onto            uint8
 	BridgeVlans     uint8
 	Shown4          uint8
@@ -204,7 +205,6 @@ type TCShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
-	_               [1]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64

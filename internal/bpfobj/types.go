@@ -36,6 +36,12 @@ const (
 	RuleMovesFew = 2
 )
 
+// GenericWhole and GenericLean are SHUNT_GENERIC_WHOLE and SHUNT_GENERIC_LEAN: what a program has that serves every port.
+const (
+	GenericWhole = 1
+	GenericLean  = 2
+)
+
 // ByPeer is SHUNT_BY_PEER: in the way out by a port of a bridge at tc, that the other end of the veth may be entered.
 const ByPeer = uint32(1) << 30
 

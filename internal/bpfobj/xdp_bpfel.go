@@ -205,6 +205,7 @@ type XDPShuntConfig struct {
 	Bridge          uint8
 	Called4         uint8
 	Called6         uint8
+	Generic         uint8
 	Onto            uint8
 	BridgeVlans     uint8
 	Shown4          uint8
@@ -213,7 +214,6 @@ type XDPShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
-	_               [1]byte
 	Hz              uint32
 	Counters        uint32
 	Net             uint64

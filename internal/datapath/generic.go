@@ -66,7 +66,7 @@ var genericOf = map[graph.Hook]graph.Hook{graph.XDP: genericXDP, linearXDP: gene
 
 func newGeneric(o *objects, f Features) (*generic, error) {
 	g := &generic{objects: o, programs: map[graph.Hook]*ebpf.Program{}, made: map[graph.Hook]bpfobj.Config{}, failed: map[graph.Hook]error{}, owners: map[uint32]int{}}
-	g.fixed = bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, SkipNeigh: flag(f.SkipNeigh), SkbBorn: flag(f.VethSKB)}
+	g.fixed = bpfobj.Config{Generic: bpfobj.GenericWhole, Peek: f.Peek, KernCtx: f.Ctx, SkipNeigh: flag(f.SkipNeigh), SkbBorn: flag(f.VethSKB)}
 	var err error
 	if g.numbers, err = o.maps["port_config"].Memory(); err != nil {
 		return nil, fmt.Errorf("mapping port_config: %w", err)

@@ -111,6 +111,9 @@ func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
 	case c.Cache4 != 0 || c.Cache6 != 0:
 		c.Cache4, c.Cache6 = 0, 0
 		return c, "routes are not remembered"
+	case c.Generic == bpfobj.GenericWhole:
+		c.Generic = bpfobj.GenericLean
+		return c, "for a moment after a change, routes are not remembered and tagged frames stay with Linux"
 	case c.Nat != 0:
 		c.Nat = 0
 		return c, "what is translated stays with Linux"

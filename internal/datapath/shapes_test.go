@@ -362,7 +362,7 @@ var shapeHasCode = map[string]struct {
 	hook   graph.Hook // "" for both
 	family string     // "" for all
 }{
-	"vlan-out": {hook: graph.XDP}, // at TC the kernel puts the tag in
+	"vlan-in": {hook: graph.XDP}, "vlan-out": {hook: graph.XDP}, // at TC the kernel takes the tag out and puts it in
 	"special4": {family: "ip4"}, "special6": {family: "ip6"}, "local4": {family: "ip4"},
 	"rpf-strict": {family: "ip4"}, "rpf-loose": {family: "ip4"}, "rpf-source-vrf": {family: "ip4"},
 	"skb-born": {hook: graph.XDP}, "neigh-use": {hook: graph.XDP}, "frags": {hook: graph.XDP},
@@ -397,6 +397,7 @@ func featuresCost(t *testing.T, list []shape) {
 		alike := map[string]string{"ecmp": "plain-router", "nft-forward-rules": "v6-only"} // the kernel's lookup chooses; these rules nobody has read
 		if hook == graph.TC {
 			alike["veth-tc"] = "plain-router"
+			alike["vlan"] = "plain-router" // the program sits on the VLAN's own device
 		}
 		seen := map[int]string{}
 		for _, n := range shapeNamed {
