@@ -203,23 +203,29 @@ func udp(args []string) error {
 	defer c.Close()
 	back, unlike := 0, 0
 	sent, got := make([]byte, size), make([]byte, 1<<16)
+	awaited := map[string]bool{} // what was sent and has not come back: a busy machine may be later than the client waits
 	in := sequence()
 	for i := range count {
 		io.ReadFull(in, sent)
 		if _, err = c.Write(sent); err != nil {
 			break
 		}
+		awaited[string(sent)] = true
 		if back == 0 && i > 0 { // nothing comes back; all are sent all the same, since rules count them
 			continue
 		}
 		c.SetReadDeadline(time.Now().Add(2 * patience)) // the first to a neighbour may wait for ARP to be repeated
-		n, failed := c.Read(got)
-		if err = failed; err != nil {
-			continue
-		}
-		back++
-		if string(got[:n]) != string(sent) {
-			unlike++
+		for awaited[string(sent)] {
+			n, failed := c.Read(got)
+			if err = failed; err != nil {
+				break
+			}
+			back++
+			if !awaited[string(got[:n])] {
+				unlike++
+				break
+			}
+			delete(awaited, string(got[:n]))
 		}
 	}
 	if back == 0 && err != nil {
