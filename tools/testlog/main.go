@@ -230,6 +230,9 @@ func (s *summary) runAgain() string {
 // said is how a line begins that a test says, not one that goes on with it: file.go:12: text.
 var said = regexp.MustCompile(`^ *[^ ]+\.go:[0-9]+: `)
 
+// transcript is how the record of a script begins, which is no reason: it comes behind what the script said.
+var transcript = regexp.MustCompile(`\btestscript\.go:`)
+
 // reason is what a skipped test said last, of that the first line; of a test that says nothing by itself (a script) the last line.
 func reason(output []string) string {
 	last := "no reason given"
@@ -240,7 +243,7 @@ func reason(output []string) string {
 		}
 	}
 	for _, line := range slices.Backward(output) {
-		if begin := said.FindString(line); begin != "" {
+		if begin := said.FindString(line); begin != "" && !transcript.MatchString(begin) {
 			return strings.TrimSpace(line[len(begin):])
 		}
 	}

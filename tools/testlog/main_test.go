@@ -39,6 +39,11 @@ func TestFollow(t *testing.T) {
 			in: stream(append(pass, `output|b|S|    f_test.go:3: no flow tables: nft\n`, `output|b|S|        ^^^^^^\n`, `output|b|S|--- SKIP: S (0.00s)\n`, "skip|b|S", "pass|b")...),
 			ok: true, want: []string{"skipped: no flow tables: nft (S)"},
 		},
+		"a script's record is no reason": {
+			in:   stream(`output|a|T|    cmd.go:380: this kernel has no wings\n`, `output|a|T|    testscript.go:609: WORK=$WORK\n`, `output|a|T|        PATH=/bin\n`, "skip|a|T", "pass|a|U", "pass|a"),
+			ok:   true,
+			want: []string{"skipped: this kernel has no wings (T)"},
+		},
 		"a script's last line": {
 			in: stream(append(pass, `output|b|S|        > skip no GRE\n`, "skip|b|S", "pass|b")...),
 			ok: true, want: []string{"skipped: > skip no GRE (S)"},
