@@ -21,7 +21,7 @@ struct classified {
 #define RULE_FRAME sizeof(struct classified)
 #include "../node/rules.h"
 
-SEC("xdp")
+SEC("xdp.frags")
 int shunt_classify(struct xdp_md *ctx)
 {
 	struct shunt_input in = {};

@@ -22,6 +22,12 @@
 #define NEXT		(-1)
 
 /*
+ * A reason to leave by where nearly every packet goes on. The way out gets code of its own by this; without, the reason would be put in place before it is known whether
+ * it is one, once for each check of each packet.
+ */
+#define LEAVE(reason) ({ asm volatile(""); (reason); })
+
+/*
  * The value of x, of which the verifier is to know nothing any more: it follows every value that it knows on a way of its own through all that
  * comes behind, even where nothing there depends on it. `unknown` is a number that it knows nothing of either.
  */

@@ -82,6 +82,15 @@ always_inline void *network(const struct packet *p)
 #endif
 }
 
+/*
+ * What of two values is for the packet's family. Both are there before it is chosen: where the compiler is left to choose between two places of `frozen` to read from,
+ * neither can be folded away.
+ */
+always_inline __u32 of_family(const struct packet *p, __u32 ip4, __u32 ip6)
+{
+	return p->is6 ? ip6 : ip4;
+}
+
 /* Where the linear part ends, exclusive. Read anew each time: kept beside `data` it would take room of the stack, and cost as much. */
 always_inline void *packet_end(const struct packet *p)
 {

@@ -200,7 +200,7 @@ __attribute__((noinline)) int called_len(ctx_t *ctx, __u32 frame, __u32 gso, __u
 /* Do chains of family bridge look at frames of this family? */
 always_inline int framed(const struct packet *p)
 {
-	return (p->is6 ? cfg.shown6 : cfg.shown4) & SHUNT_SHOWN_FRAMES;
+	return of_family(p, cfg.shown4, cfg.shown6) & SHUNT_SHOWN_FRAMES;
 }
 
 /* Whether br_netfilter or a chain of family bridge looks at a frame, and what the first does: a reason to leave by, or NEXT; p->l3_len is not 0 then if it looks. */
@@ -241,7 +241,7 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 	p->l3 = sizeof(*eth);
 	p->l3_len = r;
 #ifndef SHUNT_GENERIC
-	p->shown = p->is6 ? cfg.shown6 : cfg.shown4;
+	p->shown = of_family(p, cfg.shown4, cfg.shown6);
 #endif
 	return NEXT;
 }

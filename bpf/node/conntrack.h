@@ -64,7 +64,7 @@ struct {
 
 always_inline int tracked(struct packet *p)
 {
-	return p->is6 ? cfg.track6 : cfg.track4;
+	return of_family(p, cfg.track4, cfg.track6);
 }
 
 /* What tcp_error() and udp_error() ask of a header, and of TCP that it moves the connection nowhere. Fills in the ports. */

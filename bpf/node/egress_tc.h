@@ -93,6 +93,12 @@ always_inline int node_egress(struct packet *p)
 	return NEXT;
 }
 
+/* Its way out is found when it is handed on. */
+always_inline int node_way_out(struct packet *p)
+{
+	return NEXT;
+}
+
 /* May frames of the bridge leave by its port? */
 always_inline int bridge_egress(struct packet *p, int vlans)
 {

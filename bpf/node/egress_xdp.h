@@ -43,16 +43,11 @@ always_inline __u32 egress_slow(struct packet *p)
 	return bpf_redirect_map(&tx_xdp, p->out, XDP_PASS) == XDP_REDIRECT ? 0 : SHUNT_R_EGRESS_SLOW;
 }
 
-/*
- * Is there a fast way out? Where there is, bpf_redirect_map() has noted it for the end: of several calls for a packet the kernel follows the last,
- * and none unless XDP_REDIRECT is returned.
- */
+/* Is it too long for there, which Linux finds out before its rules? */
 always_inline int node_egress(struct packet *p)
 {
 	__u32 out = p->out;
 
-	if (bpf_redirect_map(&tx_xdp, out, XDP_PASS) != XDP_REDIRECT)
-		return SHUNT_R_EGRESS_SLOW;
 	if (cfg.vlan_out || cfg.frags) {
 		struct shunt_tags *t = bpf_map_lookup_elem(&tags, &out);
 
@@ -65,6 +60,15 @@ always_inline int node_egress(struct packet *p)
 			return SHUNT_R_MTU;
 	}
 	return NEXT;
+}
+
+/*
+ * Is there a fast way out? Where there is, bpf_redirect_map() has noted it for the end: of several calls for a packet the kernel follows the last,
+ * and none unless XDP_REDIRECT is returned. What rules drop needs none.
+ */
+always_inline int node_way_out(struct packet *p)
+{
+	return bpf_redirect_map(&tx_xdp, p->out, XDP_PASS) == XDP_REDIRECT ? NEXT : SHUNT_R_EGRESS_SLOW;
 }
 
 /* May frames of the bridge leave by its port? */

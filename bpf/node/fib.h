@@ -41,7 +41,7 @@ always_inline int fib_reason(long rc)
 always_inline int turns(const struct packet *p)
 {
 #if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
-	return cfg.bridge && (p->is6 ? cfg.called6 == SHUNT_CALLED_ALL && (cfg.shown6 & SHUNT_SHOWN_IP) : cfg.called4 == SHUNT_CALLED_ALL && (cfg.shown4 & SHUNT_SHOWN_IP)) &&
+	return cfg.bridge && of_family(p, cfg.called4, cfg.called6) == SHUNT_CALLED_ALL && (of_family(p, cfg.shown4, cfg.shown6) & SHUNT_SHOWN_IP) &&
 	       translated(p);
 #else
 	return 0;

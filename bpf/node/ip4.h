@@ -42,7 +42,7 @@ always_inline int ports(struct packet *p, void *l4)
 	case PROTO_UDP:
 	case PROTO_SCTP:
 		if ((void *)(port + 2) > packet_end(p))
-			return SHUNT_R_TOO_SHORT;
+			return LEAVE(SHUNT_R_TOO_SHORT);
 		p->sport = port[0];
 		p->dport = port[1];
 		return NEXT;
@@ -50,7 +50,7 @@ always_inline int ports(struct packet *p, void *l4)
 	case PROTO_ICMP6:
 		return NEXT;
 	}
-	return SHUNT_R_PROTOCOL;
+	return LEAVE(SHUNT_R_PROTOCOL);
 }
 
 /* Errors are hashed by the packet inside when there are several next hops: RFC 792 types 3, 4, 5, 11, 12. */
@@ -66,33 +66,33 @@ always_inline int node_ip4(struct packet *p)
 	if (p->in->ip4)
 		return p->in->ip4;
 	if ((void *)(ip + 1) > packet_end(p))
-		return SHUNT_R_TOO_SHORT;
+		return LEAVE(SHUNT_R_TOO_SHORT);
 	if (ip->ver_ihl != 0x45)
-		return (ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER;
+		return LEAVE((ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER);
 	p->l3_len = bpf_ntohs(ip->tot_len);
 	if (p->l3_len < sizeof(*ip) || p->l3 + p->l3_len > p->len)
-		return SHUNT_R_IP4_HEADER;
+		return LEAVE(SHUNT_R_IP4_HEADER);
 	if (ip->frag & IP4_FRAG_MASK)
-		return SHUNT_R_FRAGMENT;
+		return LEAVE(SHUNT_R_FRAGMENT);
 	if (ip4_martian(ip->src))
-		return SHUNT_R_MARTIAN_SOURCE;
+		return LEAVE(SHUNT_R_MARTIAN_SOURCE);
 	if (ip4_martian(ip->dst))
-		return SHUNT_R_MARTIAN_DESTINATION;
+		return LEAVE(SHUNT_R_MARTIAN_DESTINATION);
 	if (ip->ttl <= 1)
-		return SHUNT_R_TTL;
+		return LEAVE(SHUNT_R_TTL);
 	if (ip4_sum(ip) != 0xffff)
-		return SHUNT_R_IP4_CHECKSUM;
+		return LEAVE(SHUNT_R_IP4_CHECKSUM);
 	p->l4_proto = ip->proto;
 	if (ip->proto == PROTO_ICMP) {
 		__u8 *type = (void *)(ip + 1);
 
 		if ((void *)(type + 1) > packet_end(p))
-			return SHUNT_R_TOO_SHORT;
+			return LEAVE(SHUNT_R_TOO_SHORT);
 		if (icmp4_is_error(*type))
-			return SHUNT_R_ICMP_ERROR;
+			return LEAVE(SHUNT_R_ICMP_ERROR);
 	}
 	if (ip->proto == PROTO_IGMP)
-		return SHUNT_R_PROTOCOL;
+		return LEAVE(SHUNT_R_PROTOCOL);
 	if (cfg.ports) {
 		int r = ports(p, ip + 1);
 

@@ -42,27 +42,27 @@ always_inline int node_ip6(struct packet *p)
 	if (p->in->ip6)
 		return p->in->ip6;
 	if ((void *)(ip + 1) > packet_end(p))
-		return SHUNT_R_TOO_SHORT;
+		return LEAVE(SHUNT_R_TOO_SHORT);
 	if ((ip->flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
-		return SHUNT_R_IP6_HEADER;
+		return LEAVE(SHUNT_R_IP6_HEADER);
 	/* Zero means a jumbogram, whose length is in an extension header. */
 	p->l3_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (p->l3_len == sizeof(*ip) || p->l3 + p->l3_len > p->len)
-		return SHUNT_R_IP6_HEADER;
+		return LEAVE(SHUNT_R_IP6_HEADER);
 	if (ip6_special(ip->src) || ip6_special(ip->dst))
-		return SHUNT_R_IP6_ADDRESS;
+		return LEAVE(SHUNT_R_IP6_ADDRESS);
 	if (ip->hop_limit <= 1)
-		return SHUNT_R_TTL;
+		return LEAVE(SHUNT_R_TTL);
 	p->l4_proto = ip->nexthdr;
 	if (!ip6_plain(ip->nexthdr))
-		return SHUNT_R_IP6_EXTENSION;
+		return LEAVE(SHUNT_R_IP6_EXTENSION);
 	if (ip->nexthdr == PROTO_ICMP6) {
 		__u8 *type = (void *)(ip + 1);
 
 		if ((void *)(type + 1) > packet_end(p))
-			return SHUNT_R_TOO_SHORT;
+			return LEAVE(SHUNT_R_TOO_SHORT);
 		if (*type != 128 && *type != 129)	/* echo request and reply, RFC 4443 */
-			return SHUNT_R_ICMP6_CONTROL;
+			return LEAVE(SHUNT_R_ICMP6_CONTROL);
 	}
 	if (cfg.ports) {
 		int r = ports(p, ip + 1);

@@ -80,11 +80,13 @@ always_inline int decide(struct packet *p, int verdict)
 				NODE(node_turn(p));
 			}
 			verdict = node_rules(p, RULES_POST, bridged(p) ? p->in->ifindex : p->out);
+			if (verdict == NEXT && !bridged(p))
+				NODE(node_way_out(p));
 		}
 	}
 	if (verdict == SHUNT_R_RULE_DROP && bridged(p) && (p->shown & SHUNT_SHOWN_FRAMES))
 		return SHUNT_R_NETFILTER_BRIDGE;	/* which chains of the bridge met it before is not known */
-	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, p->is6 ? frozen.rules[3 + RULES_RAW].asks | frozen.rules[3 + RULES_PRE].asks : frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks))
+	if (verdict == SHUNT_R_RULE_DROP && !sender_proved(p, of_family(p, frozen.rules[RULES_RAW].asks | frozen.rules[RULES_PRE].asks, frozen.rules[3 + RULES_RAW].asks | frozen.rules[3 + RULES_PRE].asks)))
 		return SHUNT_R_NETFILTER_RULE;	/* what is dropped before the route has not come to node_rpf() */
 	if (rules_on())
 		forget(p->l4_proto, p->l3_len);	/* or all that comes behind is verified for each protocol */

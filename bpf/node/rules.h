@@ -228,8 +228,8 @@ always_inline int rules_on(void)
 /* Whether any rule is about packets of this family: the others have nothing to be asked. */
 always_inline int rules_of_family(const struct packet *p)
 {
-	return p->is6 ? (frozen.rules[3].dims | frozen.rules[4].dims | frozen.rules[5].dims | frozen.rules[10].dims | frozen.rules[11].dims) & SHUNT_RULES_ON
-		      : (frozen.rules[0].dims | frozen.rules[1].dims | frozen.rules[2].dims | frozen.rules[7].dims | frozen.rules[8].dims) & SHUNT_RULES_ON;
+	return of_family(p, (frozen.rules[0].dims | frozen.rules[1].dims | frozen.rules[2].dims | frozen.rules[7].dims | frozen.rules[8].dims) & SHUNT_RULES_ON,
+			 (frozen.rules[3].dims | frozen.rules[4].dims | frozen.rules[5].dims | frozen.rules[10].dims | frozen.rules[11].dims) & SHUNT_RULES_ON);
 }
 
 /* Collect what the rules ask of the packet. */

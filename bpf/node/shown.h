@@ -95,7 +95,7 @@ __attribute__((noinline)) __u32 shown_by(ctx_t *ctx, __u64 option)
 always_inline void rules_ports(struct packet *p)
 {
 	struct rule_walk *w = p->rules;
-	__u32 how = p->is6 ? cfg.called6 : cfg.called4, in = 0;
+	__u32 how = of_family(p, cfg.called4, cfg.called6), in = 0;
 
 	if (!(frozen.rule_dims & RULE_PHYS) || !w)
 		return;
@@ -104,7 +104,7 @@ always_inline void rules_ports(struct packet *p)
 		if (how == SHUNT_CALLED_SLOW)	/* whether it is shown is not known here */
 			in = RULE_NO_ROW;
 		else
-			in = shown_by(p->ctx, how == SHUNT_CALLED_ALL ? 0 : p->is6 ? frozen.bridges.call6 : frozen.bridges.call4);
+			in = shown_by(p->ctx, how == SHUNT_CALLED_ALL ? 0 : of_family(p, frozen.bridges.call4, frozen.bridges.call6));
 		if (in)
 			w->phys_out = bridged(p) ? p->out : SHUNT_NO_PORT;
 	}
@@ -128,7 +128,7 @@ always_inline int rules_of_frame(struct packet *p)
 
 	if (!w)
 		return SHUNT_R_NETFILTER_BRIDGE;
-	if ((p->is6 ? cfg.called6 : cfg.called4) == SHUNT_CALLED_NONE) {
+	if (of_family(p, cfg.called4, cfg.called6) == SHUNT_CALLED_NONE) {
 		if (forwardable(p, BRIDGE4(p->to, dev_mtu), 0) != NEXT)
 			return SHUNT_R_MTU;
 	} else if (p->len != p->l3 + p->l3_len) {	/* br_netfilter cuts that off in the midst of the chains */

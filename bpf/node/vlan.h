@@ -27,7 +27,7 @@ always_inline int is_tag(__be16 proto)
 always_inline int own_address(struct packet *p, struct eth *eth)
 {
 	if (*(__u32 *)eth->dst != *(volatile __u32 *)p->in->mac || *(__u16 *)(eth->dst + 4) != *(volatile __u16 *)(p->in->mac + 4))
-		return SHUNT_R_DST_MAC;
+		return LEAVE(SHUNT_R_DST_MAC);
 	return NEXT;
 }
 
@@ -54,27 +54,27 @@ always_inline int node_vlan(struct packet *p, int up)
 	__u32 outer = 0, inner = 0;
 
 	if ((void *)(eth + 1) > packet_end(p))
-		return SHUNT_R_TOO_SHORT;
+		return LEAVE(SHUNT_R_TOO_SHORT);
 	p->proto = eth->proto;
 	p->l3 = sizeof(*eth);
 	p->in = &cfg.in;
 #ifdef HOOK_TC
 	if (up == NOT_UP && p->ctx->vlan_present)
-		return SHUNT_R_VLAN_UNKNOWN;
+		return LEAVE(SHUNT_R_VLAN_UNKNOWN);
 #else
 	struct vlan_tag *tag = (void *)(eth + 1);
 	int tagged = up == NOT_UP || (up & TAGGED_IN);
 
 	if (tagged && (up != NOT_UP || (!lean() && cfg.vlan_in && is_tag(p->proto)))) {
 		if ((void *)(tag + 1) > packet_end(p))
-			return SHUNT_R_TOO_SHORT;
+			return LEAVE(SHUNT_R_TOO_SHORT);
 		outer = TAG(p->proto, bpf_ntohs(tag->tci) & 0xfff);
 		p->proto = tag->proto;
 		p->l3 += sizeof(*tag);
 		tag++;
 		if (up == NOT_UP && is_tag(p->proto)) {
 			if ((void *)(tag + 1) > packet_end(p))
-				return SHUNT_R_TOO_SHORT;
+				return LEAVE(SHUNT_R_TOO_SHORT);
 			inner = TAG(p->proto, bpf_ntohs(tag->tci) & 0xfff);
 			p->proto = tag->proto;
 			p->l3 += sizeof(*tag);
@@ -86,7 +86,7 @@ always_inline int node_vlan(struct packet *p, int up)
 	if (up != NOT_UP || outer) {
 		p->in = entered(up == NOT_UP ? cfg.port : cfg.port | SHUNT_BRIDGED, outer, inner);
 		if (!p->in)
-			return SHUNT_R_VLAN_UNKNOWN;
+			return LEAVE(SHUNT_R_VLAN_UNKNOWN);
 	}
 	return own_address(p, eth);
 }

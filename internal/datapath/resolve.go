@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
+	"github.com/shuntnet/shunt/internal/synth/specialise"
 )
 
 // resolve ties a program to the running kernel once, so that loading it again and again for new configurations needs no type
@@ -45,10 +46,21 @@ func resolve(insns asm.Instructions, targets []*btf.Spec) (asm.Instructions, err
 				plain.Metadata = ins.Metadata
 				plain = plain.WithSource(nil)
 			}
+			if proto, ok := prototype(fn); ok {
+				plain = specialise.WithArguments(plain, len(proto.Params))
+			}
 		}
 		out = append(out, plain)
 	}
 	return out, nil
+}
+
+// prototype is that of a kernel function, if it is known.
+func prototype(fn *btf.Func) (*btf.FuncProto, bool) {
+	if fn == nil {
+		return nil, false
+	}
+	return btf.As[*btf.FuncProto](fn.Type)
 }
 
 // function is the least that the kernel asks to know of a function of a program that calls others back: which functions are global, so that it

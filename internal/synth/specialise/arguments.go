@@ -16,6 +16,15 @@ const helperArguments = "" +
 	"41421242020315453413231111341454332101144533231442" +
 	"255333220442"
 
+// argumentsKey is under which an instruction's metadata say how many arguments the kernel function has that it calls.
+type argumentsKey struct{}
+
+// WithArguments says how many arguments the kernel function has that ins calls. Run takes it to read all registers for them otherwise.
+func WithArguments(ins asm.Instruction, n int) asm.Instruction {
+	ins.Metadata.Set(argumentsKey{}, n)
+	return ins
+}
+
 // argumentCount is how many argument registers a call reads: 5 where that is not known.
 func argumentCount(n *node) int {
 	switch {
@@ -27,6 +36,9 @@ func argumentCount(n *node) int {
 		if proto, ok := btf.As[*btf.FuncProto](n.callee.info.Type); ok && len(proto.Params) <= 5 {
 			return len(proto.Params)
 		}
+	}
+	if count, ok := n.ins.Metadata.Get(argumentsKey{}).(int); ok && count <= int(asm.R5) {
+		return count
 	}
 	return int(asm.R5)
 }

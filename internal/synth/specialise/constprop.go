@@ -241,8 +241,13 @@ func (a *analysis) arithmetic(s *state, n *node) value {
 			return known(0)
 		}
 	}
-	if wide && (dst.maybeFrame() || src.maybeFrame()) {
-		return value{kind: anything}
+	switch {
+	case !wide && ins.Offset == 0 && op != asm.Swap:
+		return value{kind: narrow} // the upper half is cleared
+	case wide && op == asm.RSh && src.isConst() && src.n&63 >= 32:
+		return value{kind: narrow}
+	case wide && (op == asm.Add || op == asm.Sub || op == asm.Mov || ins.Offset != 0) && (dst.maybeFrame() || src.maybeFrame()):
+		return value{kind: anything} // what else is done to it makes it no address: the verifier allows nothing else with one
 	}
 	return value{}
 }
@@ -281,6 +286,9 @@ func (a *analysis) loaded(s *state, n *node) value {
 			return at
 		}
 	}
+	if size < 8 && !signed {
+		return value{kind: narrow}
+	}
 	return value{}
 }
 
@@ -306,7 +314,7 @@ func (a *analysis) step(s *state, n *node) {
 		a.write(s, n, s.regs[ins.Src])
 	case asm.JumpClass:
 		if isCall(ins) {
-			a.call(s, ins)
+			a.call(s, n)
 		}
 	}
 }
@@ -323,6 +331,10 @@ func (a *analysis) write(s *state, n *node, v value) {
 // atomic forgets whatever an atomic operation, a load-acquire or a store-release may have written.
 func (a *analysis) atomic(s *state, n *node) {
 	e := effectsOf(n)
+	if n.ins.OpCode.AtomicOp() == asm.CmpXchg && !s.regs[n.ins.Dst].maybeFrame() {
+		s.regs[asm.R0] = value{} // what was there
+		return
+	}
 	if s.regs[n.ins.Dst].maybeFrame() || s.regs[n.ins.Src].maybeFrame() {
 		s.scatter(value{kind: anything})
 	}
@@ -333,12 +345,12 @@ func (a *analysis) atomic(s *state, n *node) {
 	}
 }
 
-// call applies what any callee may do: clobber r0-r5, and write through the addresses that it was given. A helper writes upwards from
+// call applies what any callee may do: clobber r0-r5, and write through the addresses that it was given. A helper, and a kernel function, writes upwards from
 // an address, and no addresses; another function may go anywhere in the frame, and keep there or give back an address that it was given.
-func (a *analysis) call(s *state, ins *asm.Instruction) {
-	helper := ins.IsBuiltinCall()
+func (a *analysis) call(s *state, n *node) {
+	helper := n.ins.IsBuiltinCall() || n.ins.IsKfuncCall()
 	var given value
-	for r := 1; r <= 5; r++ {
+	for r := 1; r <= argumentCount(n); r++ {
 		switch v := s.regs[r]; {
 		case v.maybeFrame() && (!helper || a.callbacks):
 			given = value{kind: anything}

@@ -13,6 +13,8 @@
 //	reach       blocks and functions that nothing reaches are dropped
 //	thread      jumps to jumps, and conditions whose two ways meet at once, are dropped
 //	dead        pure instructions whose result nobody reads, and stores to stack slots nobody reads, are dropped
+//	fuse        neighbours of which the later only moves on what the earlier made become one
+//	split       who comes from where a condition's outcome is known is led around it
 //	layout      blocks follow each other where that saves a jump
 //
 // Invariant: the result computes what the input computes with these contents of the read-only maps, for every packet and every

@@ -54,7 +54,7 @@ func privateBytes(f *function, a *analysis) (limit int64, ok bool) {
 					low = min(low, int64(v.n))
 				}
 			}
-			if v := s.regs[n.ins.Dst]; v.kind == anything && computes(n) {
+			if v := s.regs[n.ins.Dst]; v.kind == anything && computes(n) && !upwards(&s, n) {
 				return 0, false // an address moved by an amount that is not known
 			}
 			limit = min(limit, low)
@@ -70,6 +70,12 @@ func computes(n *node) bool {
 		return false
 	}
 	return ins.OpCode.Class().IsALU() && ins.OpCode.ALUOp() != asm.Mov || ins.OpCode.Class().IsALU() && ins.Offset != 0
+}
+
+// upwards is the addition of a number of 32 bits, which is not negative.
+func upwards(s *state, n *node) bool {
+	op := n.ins.OpCode
+	return op.Class() == asm.ALU64Class && op.ALUOp() == asm.Add && op.Source() == asm.RegSource && n.ins.Offset == 0 && n.ins.Src != n.ins.Dst && s.regs[n.ins.Src].kind == narrow
 }
 
 // lowest is how far down n itself reaches into the frame other than by a plain access with base r10. Addresses in registers are

@@ -20,6 +20,12 @@ func TestPasses(t *testing.T) {
 		defer mem.release()
 		deadStores(p, mem)
 	}
+	splitOnly := func(p *program) {
+		mem := newMemory(nil)
+		defer mem.release()
+		split(p, mem)
+	}
+	wide := asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord)
 	store := func(off int16, r asm.Register) asm.Instruction { return asm.StoreMem(asm.R10, off, r, asm.DWord) }
 	reload := func(r asm.Register, off int16) asm.Instruction { return asm.LoadMem(r, asm.R10, off, asm.DWord) }
 	for name, c := range map[string]struct {
@@ -93,13 +99,56 @@ func TestPasses(t *testing.T) {
 		},
 		"frame: an address moved by an unknown amount keeps all": {
 			storesOnly,
-			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
-			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+			code(wide, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+			code(wide, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+		},
+		"frame: an address moved upwards keeps only what is above": {
+			storesOnly,
+			code(input, store(-24, asm.R2), store(-8, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+			code(input, store(-8, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, -16), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
 		},
 		"frame: another function may go below the address that it gets": {
 			storesOnly,
 			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), asm.Call.Label("f"), exit, asm.LoadMem(asm.R0, asm.R1, -8, asm.DWord).WithSymbol("f"), exit),
 			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), asm.Call.Label("f"), exit, asm.LoadMem(asm.R0, asm.R1, -8, asm.DWord).WithSymbol("f"), exit),
+		},
+		"fuse: a constant where it is wanted": {
+			func(p *program) { fuse(p) },
+			code(asm.LoadImm(asm.R3, 1<<40, asm.DWord), asm.Mov.Reg(asm.R0, asm.R3), exit),
+			code(asm.LoadImm(asm.R0, 1<<40, asm.DWord), exit),
+		},
+		"fuse: one that is read again stays": {
+			func(p *program) { fuse(p) },
+			code(asm.LoadImm(asm.R3, 1<<40, asm.DWord), asm.Mov.Reg(asm.R0, asm.R3), asm.Add.Reg(asm.R0, asm.R3), exit),
+			code(asm.LoadImm(asm.R3, 1<<40, asm.DWord), asm.Mov.Reg(asm.R0, asm.R3), asm.Add.Reg(asm.R0, asm.R3), exit),
+		},
+		"fuse: a place in a map's value": {
+			func(p *program) { fuse(p) },
+			code(asm.LoadMapValue(asm.R3, 0, 8), asm.Add.Imm(asm.R3, 96), asm.LoadMem(asm.R0, asm.R3, 24, asm.DWord), exit),
+			code(asm.LoadMapValue(asm.R3, 0, 104), asm.LoadMem(asm.R0, asm.R3, 24, asm.DWord), exit),
+		},
+		"fuse: a load from a place behind an address": {
+			func(p *program) { fuse(p) },
+			code(input, asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, 40), asm.LoadMem(asm.R0, asm.R3, -8, asm.Word), exit),
+			code(input, asm.LoadMem(asm.R0, asm.R1, 32, asm.Word), exit),
+		},
+		"fuse: one that no offset reaches": {
+			func(p *program) { fuse(p) },
+			code(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, 40_000), asm.LoadMem(asm.R0, asm.R3, 0, asm.Word), exit),
+			code(asm.Mov.Reg(asm.R3, asm.R1), asm.Add.Imm(asm.R3, 40_000), asm.LoadMem(asm.R0, asm.R3, 0, asm.Word), exit),
+		},
+		"split: who knows the outcome is led around the condition": {
+			func(p *program) { splitOnly(p); reach(p); layout(p) },
+			code(input, asm.Mov.Imm(asm.R3, 5), asm.JEq.Imm(asm.R2, 0, "end"), asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+				asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.JNE.Imm(asm.R3, 5, "out"), asm.Mov.Imm(asm.R0, 2), exit, asm.Mov.Imm(asm.R0, 3).WithSymbol("out"), exit),
+			code(input, asm.Mov.Imm(asm.R3, 5), asm.JEq.Imm(asm.R2, 0, "way"), asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+				asm.Mov.Imm(asm.R0, 1), asm.JNE.Imm(asm.R3, 5, "out"), asm.Mov.Imm(asm.R0, 2).WithSymbol("in"), exit, asm.Mov.Imm(asm.R0, 3).WithSymbol("out"), exit,
+				asm.Mov.Imm(asm.R0, 1).WithSymbol("way"), asm.Ja.Label("in")),
+		},
+		"split: loops stay": {
+			func(p *program) { splitOnly(p); reach(p) },
+			code(input, asm.Mov.Imm(asm.R0, 3), asm.JEq.Imm(asm.R0, 0, "out").WithSymbol("again"), asm.Sub.Imm(asm.R0, 1), asm.Ja.Label("again"), drop.WithSymbol("out"), exit),
+			code(input, asm.Mov.Imm(asm.R0, 3), asm.JEq.Imm(asm.R0, 0, "out").WithSymbol("again"), asm.Sub.Imm(asm.R0, 1), asm.Ja.Label("again"), drop.WithSymbol("out"), exit),
 		},
 		"layout: the only way in moves up": {
 			layout,

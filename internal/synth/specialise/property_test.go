@@ -102,10 +102,10 @@ func TestInterpreted(t *testing.T) {
 			}
 		}
 		again, stats, err := Run(s.spec, s.ro)
-		if err != nil || stats.After != s.stats.After {
+		// Blocks may find better places, now that conditions are inverted; there is nothing else left to do.
+		if err != nil || count(withoutJumps(again)) != count(withoutJumps(s.spec)) || stats.After > s.stats.After {
 			t.Errorf("seed %d: a second run went from %d to %d: %v", seed, s.stats.After, stats.After, err)
 		}
-		_ = again
 	}
 	t.Logf("%d instructions became %d; %d loads and %d branches folded", before, after, loads, branches)
 	if loads == 0 || branches == 0 || after >= before {
@@ -233,4 +233,8 @@ func FuzzRun(f *testing.F) {
 			t.Fatalf("got %#x, want %#x, %v\n%v\n%v", got, want, err, insns, out)
 		}
 	})
+}
+
+func withoutJumps(insns asm.Instructions) asm.Instructions {
+	return slices.DeleteFunc(slices.Clone(insns), func(ins asm.Instruction) bool { return isJump(&ins) && isUnconditional(&ins) })
 }

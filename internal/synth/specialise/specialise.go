@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// maxRounds bounds the repetition. Every round but the last makes the program smaller or more constant, so it ends by itself.
+// maxRounds bounds the repetition. Every round but the last makes the program smaller, more constant or a way around conditions shorter, so it ends by itself.
 const maxRounds = 64
 
 // Stats says what Run did. Before and After count kernel instructions, a 64-bit immediate as two, since loading is paid by these.
@@ -61,9 +61,11 @@ func run(insns asm.Instructions, mem *memory, stats *Stats) (asm.Instructions, e
 			again = reach(p)
 			again = thread(p) || again
 			again = dead(p) || again
+			again = fuse(p) || again
 			changed = changed || again
 		}
 		changed = deadStores(p, mem) || changed
+		changed = split(p, mem) || changed
 	}
 	layout(p)
 	return emit(p)

@@ -2,6 +2,8 @@
 
 package specialise
 
+import "math"
+
 // kind orders what is known of a register or stack slot.
 type kind uint16
 
@@ -10,6 +12,8 @@ const (
 	unknown kind = iota
 	// anything may be an address in this function's stack frame, too: a store through it may change any slot.
 	anything
+	// narrow is a number of at most 32 bits.
+	narrow
 	// constant is the 64-bit number n.
 	constant
 	// rodata is the address of byte n of read-only map ref.
@@ -30,6 +34,7 @@ func known(n uint64) value { return value{kind: constant, n: n} }
 
 func (v value) isConst() bool   { return v.kind == constant }
 func (v value) isPointer() bool { return v.kind == rodata || v.kind == frame }
+func (v value) isNarrow() bool  { return v.kind == narrow || v.isConst() && v.n <= math.MaxUint32 }
 func (v value) maybeFrame() bool {
 	return v.kind == frame || v.kind == anything
 }
@@ -41,6 +46,8 @@ func (v value) join(w value) value {
 		return v
 	case v.maybeFrame() || w.maybeFrame():
 		return value{kind: anything}
+	case v.isNarrow() && w.isNarrow():
+		return value{kind: narrow}
 	}
 	return value{}
 }

@@ -37,7 +37,7 @@ var argued = []struct {
 		"not reached: this kernel reads by bpf_rdonly_cast()"},
 	{"bpf/node/guard.h", 0, `if (i >= cfg.guards)`, `if (0)`,
 		"equivalent: words that are not in use are folded away before loading"},
-	{"bpf/node/ip4.h", 0, `return (ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER;`, `return (ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) >= 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER;`,
+	{"bpf/node/ip4.h", 0, `return LEAVE((ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) > 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER);`, `return LEAVE((ip->ver_ihl >> 4) == 4 && (ip->ver_ihl & 0xf) >= 5 ? SHUNT_R_IP4_OPTIONS : SHUNT_R_IP4_HEADER);`,
 		"equivalent: a header of just five words has passed before"},
 	{"bpf/node/ip6.h", 0, `p->is6 = 1;`, `p->is6 = 2;`,
 		"equivalent: is6 is tested for zero"},

@@ -87,7 +87,7 @@ var operators = []operator{
 	replace("field", `\bsmac\b`, "dmac"), replace("field", `\bdmac\b`, "smac"), replace("field", `ipv4_dst`, "ipv4_src"), replace("field", `ipv4_src`, "ipv4_dst"),
 	replace("field", `fib->ifindex`, "in->ifindex"), replace("field", `in->ifindex`, "fib->ifindex"),
 	replace("field", `Conf4`, "Conf6"), replace("field", `IP4`, "IP6"), replace("field", `IP6`, "IP4"), replace("field", `All4`, "Default4"), replace("field", `TxXDP`, "TxTC"),
-	replace("reason", `return SHUNT_R_\w+;`, "return NEXT;"),
+	replace("reason", `return (LEAVE\()?SHUNT_R_\w+\)?;`, "return NEXT;"),
 	{"statement dropped", dropped},
 }
 
