@@ -277,8 +277,11 @@ func (a *analysis) loaded(s *state, n *node) value {
 		}
 	case frame:
 		v := s.load(int64(at.n), size)
-		if signed && v.isConst() {
+		switch {
+		case signed && v.isConst():
 			v.n = uint64(int64(int32(v.n))) // size is 4: there is no sign-extending load of 8 bytes
+		case signed && v.kind == narrow:
+			return value{} // it may be negative now
 		}
 		return v
 	case anything:
@@ -346,14 +349,17 @@ func (a *analysis) atomic(s *state, n *node) {
 }
 
 // call applies what any callee may do: clobber r0-r5, and write through the addresses that it was given. A helper, and a kernel function, writes upwards from
-// an address, and no addresses; another function may go anywhere in the frame, and keep there or give back an address that it was given.
+// an address, and no addresses, though a kernel function may give back one that it was given (bpf_dynptr_slice()); another function may go anywhere in the frame, and keep there or give back an address that it was given.
 func (a *analysis) call(s *state, n *node) {
-	helper := n.ins.IsBuiltinCall() || n.ins.IsKfuncCall()
+	helper := n.ins.IsBuiltinCall()
 	var given value
 	for r := 1; r <= argumentCount(n); r++ {
-		switch v := s.regs[r]; {
-		case v.maybeFrame() && (!helper || a.callbacks):
+		v := s.regs[r]
+		if v.maybeFrame() {
 			given = value{kind: anything}
+		}
+		switch {
+		case v.maybeFrame() && (!helper && !n.ins.IsKfuncCall() || a.callbacks):
 			s.scatter(given)
 		case v.kind == anything:
 			s.scatter(value{})

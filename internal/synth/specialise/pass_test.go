@@ -25,6 +25,7 @@ func TestPasses(t *testing.T) {
 		defer mem.release()
 		split(p, mem)
 	}
+	kernelFunction := asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.Call), Src: asm.PseudoKfuncCall, Constant: 1}
 	wide := asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord)
 	store := func(off int16, r asm.Register) asm.Instruction { return asm.StoreMem(asm.R10, off, r, asm.DWord) }
 	reload := func(r asm.Register, off int16) asm.Instruction { return asm.LoadMem(r, asm.R10, off, asm.DWord) }
@@ -101,6 +102,21 @@ func TestPasses(t *testing.T) {
 			storesOnly,
 			code(wide, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
 			code(wide, store(-16, asm.R2), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+		},
+		"frame: an address moved by what a sign-extending load may have made negative keeps all": {
+			storesOnly,
+			code(input, asm.StoreImm(asm.R10, -8, 1, asm.Word), asm.JEq.Imm(asm.R2, 0, "on"), asm.StoreImm(asm.R10, -8, -16, asm.Word), store(-24, asm.R2).WithSymbol("on"), asm.LoadMemSX(asm.R2, asm.R10, -8, asm.Word), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+			code(input, asm.StoreImm(asm.R10, -8, 1, asm.Word), asm.JEq.Imm(asm.R2, 0, "on"), asm.StoreImm(asm.R10, -8, -16, asm.Word), store(-24, asm.R2).WithSymbol("on"), asm.LoadMemSX(asm.R2, asm.R10, -8, asm.Word), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Reg(asm.R3, asm.R2), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+		},
+		"frame: a kernel function may give back the address that it gets": {
+			storesOnly,
+			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), kernelFunction, asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Reg(asm.R3, asm.R6), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+			code(input, store(-16, asm.R2), asm.Mov.Reg(asm.R1, asm.R10), asm.Add.Imm(asm.R1, -8), kernelFunction, asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Reg(asm.R3, asm.R6), asm.LoadMem(asm.R0, asm.R3, 0, asm.DWord), exit),
+		},
+		"dead: what a kernel function does not ask for": {
+			func(p *program) { dead(p) },
+			code(asm.Mov.Imm(asm.R2, 1), asm.Mov.Imm(asm.R1, 1), WithArguments(kernelFunction, 1), exit),
+			code(asm.Mov.Imm(asm.R1, 1), WithArguments(kernelFunction, 1), exit),
 		},
 		"frame: an address moved upwards keeps only what is above": {
 			storesOnly,
