@@ -333,6 +333,8 @@ struct shunt_config {
 	__u32 rule_asks;
 	__u32 rule_maps;		/* tells programs apart that were made for other maps of rules */
 	__u32 rule_moves;		/* SHUNT_RULE_MOVES: so many first moves through rules are made at once; else SHUNT_RULE_MOVES_FEW */
+	__u32 verdicts;			/* struct shunt_verdict per CPU, a power of two; 0: what rules say is not remembered */
+	__u32 spare;
 	struct shunt_sets sets;
 	struct shunt_bridges bridges;
 	struct shunt_guard_word guard[SHUNT_GUARD_WORDS];
@@ -346,7 +348,8 @@ struct shunt_live {
 	__u64 stale;				/* set by programs on a guard mismatch, cleared by the daemon after it re-read */
 	__u64 epoch;				/* changes with every plan and every neighbour event: remembered lookups end */
 	__u64 want[SHUNT_GUARD_SLOTS];		/* expected values of guard words */
-	__u64 rules[SHUNT_RULE_STAGES + SHUNT_RULE_FRONTS + SHUNT_RULE_OVERS];	/* where in `.data.rules` the images begin; 0: no rules */
+	/* Where in `.data.rules` the images begin, 0 for no rules; and in the upper half the number of one whose verdicts may be remembered (node/verdicts.h). */
+	__u64 rules[SHUNT_RULE_STAGES + SHUNT_RULE_FRONTS + SHUNT_RULE_OVERS];
 };
 
 struct shunt_count {
@@ -437,6 +440,24 @@ struct shunt_route6 {
 	__u32 pad;
 	struct shunt_nexthop next;
 };
+
+/* What an image said to a flow's packets, see node/verdicts.h: everything that it may have asked, and its answer. */
+#define SHUNT_VERDICT_COUNTS 7
+struct shunt_verdict {
+	__u32 image;	/* its number; 0: nothing is remembered here */
+	__u32 have;	/* which values the packet has */
+	__u64 addr;	/* IPv4: source and destination; IPv6: the lower half of the source */
+	__u64 ports;	/* from the upper end: ports, protocol, state of the connection, DS field, TCP flags */
+	__u64 devices;	/* ifindexes: in, out */
+	__u32 answer;	/* enum rule_verdict, and above 8 bits how many counters */
+	__u32 count[SHUNT_VERDICT_COUNTS];
+	/* Another cache line, of which only what rules ask is looked at. */
+	__u64 marks;	/* the packet's, its connection's */
+	__u64 conn;	/* the connection's status, zone, direction */
+	__u64 ports_of_bridges;
+	__u64 icmp;
+	__u64 addr6[3];	/* the source's upper half, the destination */
+} __attribute__((aligned(64)));
 
 /* One recently used neighbour, in a direct-mapped per-CPU table; the daemon refreshes them. */
 struct shunt_neigh_use {

@@ -47,7 +47,7 @@ const volatile struct shunt_config frozen;
  * and for the generic one (port.h), which finds it in a map and reaches it through the packet `p` at hand. `frozen` by its own name is
  * for what is the same for every port and decides which kernel functions a program may call: peek, kern_ctx, skip_neigh, and skb_born as far as
  * the kernel can tell; for what rules ask (rule_mask, rule_dims, rule_asks,
- * rules), and for the size of a map (lines4).
+ * rules), and for the size of a map (lines4, verdicts).
  */
 #ifdef SHUNT_GENERIC
 #define cfg (*p->conf)

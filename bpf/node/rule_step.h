@@ -68,7 +68,7 @@ struct set_walk {
 };
 
 /*
- * A packet on its way through the rules; one for each CPU, since it would not fit on the stack. Nothing in it outlasts a packet, and what comes out
+ * A packet on its way through the rules; one for each CPU, since it would not fit on the stack. Next to nothing in it outlasts a packet, and what comes out
  * of a map is unknown to the verifier, which therefore need not follow the loop state by state.
  */
 struct rule_walk {
@@ -92,6 +92,9 @@ struct rule_walk {
 	__u32 count[RULE_COUNTS];	/* counters to move: slot, and above 24 bits what their bytes are */
 	__u32 past;			/* the packet meets no rules any more: its connection is in a flow table */
 	__u32 zone;			/* where rules say in which the connection is looked up: its number, and above 16 bits for which directions (1 original, 2 reply); 0: in zone 0 */
+	__u32 acts;			/* the walk has changed something, or asked what may change by itself: it is not remembered (verdicts.h) */
+	__u32 place, met;		/* where it is to be remembered; the counters to move before it */
+	__u32 taken, rest;		/* how many more packets found their place taken than were known, and how many are not looked for: these two outlast a packet */
 	__u32 mangled;			/* the TOS was last written by nf_tables, behind the route: see dsfield.h */
 
 	/* The packet. */
@@ -103,7 +106,7 @@ struct rule_walk {
 
 	/* A search among 128-bit values. */
 	__u64 hi, lo;
-	__u32 keys, half, place;
+	__u32 keys, half, found;
 
 	struct set_walk set;
 };
@@ -259,6 +262,9 @@ always_inline int rule_call(struct rule_walk *w, __u32 list, __u32 back, __u32 e
 enum set_answer { SET_OUT, SET_IN, SET_EXCEPT, SET_UNKNOWN, SET_MORE };
 always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds);	/* ipset.h */
 
+/* Operations whose outcome is more than a verdict and counters, or hangs on more than struct shunt_verdict knows. */
+#define RULE_ACTS (1 << SHUNT_O_MARK | 1 << SHUNT_O_DS | 1 << SHUNT_O_NOTRACK | 1 << SHUNT_O_RESTORE | 1 << SHUNT_O_SAVE | 1 << SHUNT_O_SET | 1 << SHUNT_O_ZONE)
+
 #define RULE_LATER 2	/* of a move: it asks an ipset, and has to be made where that is possible */
 
 /* sets: 0 where ipsets are not asked. */
@@ -266,6 +272,8 @@ always_inline int rule_operation(struct rule_walk *w, const int sets)
 {
 	__u32 at = w->op, head = rule4(at), to = rule4(at + 4), v = head >> 8 & 31, x;
 
+	if (frozen.verdicts)
+		w->acts |= RULE_ACTS >> (head & 31) & 1;
 	switch (head & 0xff) {
 	case SHUNT_O_TEST:
 		x = w->value[v] & rule4(at + 12);

@@ -16,6 +16,7 @@
 
 #include "rule_step.h"
 #include "ipset.h"
+#include "verdicts.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -74,10 +75,10 @@ static int rule_halve(__u32 i, struct rule_context *ctx)
 	w->half >>= 1;
 	if (!w->half)
 		return 1;
-	mid = w->keys + (w->place + w->half) * 16;
+	mid = w->keys + (w->found + w->half) * 16;
 	hi = rule8(mid);
 	if (hi < w->hi || (hi == w->hi && rule8(mid + 8) <= w->lo))
-		w->place += w->half;
+		w->found += w->half;
 	return 0;
 }
 
@@ -90,9 +91,9 @@ always_inline __u32 rule_find(struct rule_walk *w, __u32 table, __u32 n, __u64 *
 	w->lo = addr[1];
 	w->keys = w->base + table;
 	w->half = n;
-	w->place = 0;
+	w->found = 0;
 	bpf_loop(32, rule_halve, &ctx, 0);
-	return rule4(w->keys + n * 16 + w->place * 4);
+	return rule4(w->keys + n * 16 + w->found * 4);
 }
 
 /* Take a dimension's row from its table, if the image has one; else the row of all ones. */
@@ -361,6 +362,22 @@ always_inline int rules_front(struct packet *p)
 	return base && rule_run(p->rules, base) != RULE_ACCEPT ? SHUNT_R_NETFILTER_RULE : NEXT;
 }
 
+/* What one image says; what it said to such a packet before, where that is known. */
+always_inline __u32 rule_ask(struct packet *p, __u32 stage, __u64 image)
+{
+	__u32 v = 0;
+	int known = verdicts_known(stage) && image >> 32 && !traced(p->ctx) && !verdicts_rest(p->rules);	/* `explain` walks: it may be interrupted by a packet */
+
+	if (known)
+		v = verdict_recall(p->rules, image);
+	if (!v) {
+		v = rule_run(p->rules, image);
+		if (known)
+			verdict_remember(p->rules, image, v);
+	}
+	return v;
+}
+
 /* over: where what newer rules concern is decided before the image is asked, 0 for nowhere. */
 always_inline int rule_stage(struct packet *p, __u32 stage, __u32 over)
 {
@@ -378,7 +395,7 @@ always_inline int rule_stage(struct packet *p, __u32 stage, __u32 over)
 		base = live.rules[stage];
 		if (!base)
 			return NEXT;
-		v = rule_run(p->rules, base);
+		v = rule_ask(p, stage, base);
 	}
 	switch (v) {
 	case RULE_ACCEPT:

@@ -18,6 +18,7 @@ import (
 const (
 	AloneTCMapRuleCounts  = "rule_counts"
 	AloneTCMapRuleWalks   = "rule_walks"
+	AloneTCMapVerdicts    = "verdicts"
 	AloneTCProgShuntRules = "shunt_rules"
 	AloneTCVarFrozen      = "frozen"
 	AloneTCVarLive        = "live"
@@ -77,6 +78,7 @@ type AloneTCProgramSpecs struct {
 type AloneTCMapSpecs struct {
 	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
+	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // AloneTCVariableSpecs contains global variables before they are loaded into the kernel.
@@ -112,12 +114,14 @@ func (o *AloneTCObjects) Close() error {
 type AloneTCMaps struct {
 	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
+	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *AloneTCMaps) Close() error {
 	return _AloneTCClose(
 		m.RuleCounts,
 		m.RuleWalks,
+		m.Verdicts,
 	)
 }
 

@@ -18,6 +18,7 @@ import (
 const (
 	AloneXDPMapRuleCounts  = "rule_counts"
 	AloneXDPMapRuleWalks   = "rule_walks"
+	AloneXDPMapVerdicts    = "verdicts"
 	AloneXDPProgShuntRules = "shunt_rules"
 	AloneXDPVarFrozen      = "frozen"
 	AloneXDPVarLive        = "live"
@@ -77,6 +78,7 @@ type AloneXDPProgramSpecs struct {
 type AloneXDPMapSpecs struct {
 	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
+	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // AloneXDPVariableSpecs contains global variables before they are loaded into the kernel.
@@ -112,12 +114,14 @@ func (o *AloneXDPObjects) Close() error {
 type AloneXDPMaps struct {
 	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
+	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *AloneXDPMaps) Close() error {
 	return _AloneXDPClose(
 		m.RuleCounts,
 		m.RuleWalks,
+		m.Verdicts,
 	)
 }
 

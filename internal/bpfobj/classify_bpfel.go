@@ -19,6 +19,7 @@ const (
 	ClassifyMapRuleCounts     = "rule_counts"
 	ClassifyMapRuleWalks      = "rule_walks"
 	ClassifyMapStats          = "stats"
+	ClassifyMapVerdicts       = "verdicts"
 	ClassifyProgShuntClassify = "shunt_classify"
 	ClassifyVarFrozen         = "frozen"
 	ClassifyVarLive           = "live"
@@ -77,6 +78,7 @@ type ClassifyMapSpecs struct {
 	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.MapSpec `ebpf:"rule_walks"`
 	Stats      *ebpf.MapSpec `ebpf:"stats"`
+	Verdicts   *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // ClassifyVariableSpecs contains global variables before they are loaded into the kernel.
@@ -111,6 +113,7 @@ type ClassifyMaps struct {
 	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks  *ebpf.Map `ebpf:"rule_walks"`
 	Stats      *ebpf.Map `ebpf:"stats"`
+	Verdicts   *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *ClassifyMaps) Close() error {
@@ -118,6 +121,7 @@ func (m *ClassifyMaps) Close() error {
 		m.RuleCounts,
 		m.RuleWalks,
 		m.Stats,
+		m.Verdicts,
 	)
 }
 

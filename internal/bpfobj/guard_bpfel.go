@@ -164,6 +164,8 @@ type GuardShuntConfig struct {
 	RuleAsks  uint32
 	RuleMaps  uint32
 	RuleMoves uint32
+	Verdicts  uint32
+	Spare     uint32
 	Sets      struct {
 		_          structs.HostLayout
 		Inst       uint64

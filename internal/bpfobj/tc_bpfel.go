@@ -89,6 +89,11 @@ type TCRuleWalk struct {
 	Count    [8]uint32
 	Past     uint32
 	Zone     uint32
+	Acts     uint32
+	Place    uint32
+	Met      uint32
+	Taken    uint32
+	Rest     uint32
 	Mangled  uint32
 	In       uint32
 	Out      uint32
@@ -96,13 +101,14 @@ type TCRuleWalk struct {
 	PhysOut  uint32
 	Have     uint32
 	Value    [32]uint32
+	_        [4]byte
 	Src      [2]uint64
 	Dst      [2]uint64
 	Hi       uint64
 	Lo       uint64
 	Keys     uint32
 	Half     uint32
-	Place    uint32
+	Found    uint32
 	_        [4]byte
 	Set      struct {
 		_          structs.HostLayout
@@ -228,6 +234,8 @@ type TCShuntConfig struct {
 	RuleAsks  uint32
 	RuleMaps  uint32
 	RuleMoves uint32
+	Verdicts  uint32
+	Spare     uint32
 	Sets      struct {
 		_          structs.HostLayout
 		Inst       uint64
@@ -443,6 +451,23 @@ type TCShuntTally struct {
 	Packets uint64
 }
 
+type TCShuntVerdict struct {
+	_              structs.HostLayout
+	Image          uint32
+	Have           uint32
+	Addr           uint64
+	Ports          uint64
+	Devices        uint64
+	Answer         uint32
+	Count          [7]uint32
+	Marks          uint64
+	Conn           uint64
+	PortsOfBridges uint64
+	Icmp           uint64
+	Addr6          [3]uint64
+	_              [8]byte
+}
+
 type TCShuntVlanKey struct {
 	_          structs.HostLayout
 	Port       uint32
@@ -485,6 +510,7 @@ const (
 	TCMapTranslations = "translations"
 	TCMapTxTc         = "tx_tc"
 	TCMapUnmarked     = "unmarked"
+	TCMapVerdicts     = "verdicts"
 	TCMapVlans        = "vlans"
 	TCProgShuntTc     = "shunt_tc"
 	TCVarFrozen       = "frozen"
@@ -557,6 +583,7 @@ type TCMapSpecs struct {
 	Translations *ebpf.MapSpec `ebpf:"translations"`
 	TxTc         *ebpf.MapSpec `ebpf:"tx_tc"`
 	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
 	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
@@ -605,6 +632,7 @@ type TCMaps struct {
 	Translations *ebpf.Map `ebpf:"translations"`
 	TxTc         *ebpf.Map `ebpf:"tx_tc"`
 	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Verdicts     *ebpf.Map `ebpf:"verdicts"`
 	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
@@ -626,6 +654,7 @@ func (m *TCMaps) Close() error {
 		m.Translations,
 		m.TxTc,
 		m.Unmarked,
+		m.Verdicts,
 		m.Vlans,
 	)
 }

@@ -35,6 +35,7 @@ const (
 	TCGenericMapTranslations = "translations"
 	TCGenericMapTxTc         = "tx_tc"
 	TCGenericMapUnmarked     = "unmarked"
+	TCGenericMapVerdicts     = "verdicts"
 	TCGenericMapVlans        = "vlans"
 	TCGenericProgShuntTc     = "shunt_tc"
 	TCGenericVarFrozen       = "frozen"
@@ -110,6 +111,7 @@ type TCGenericMapSpecs struct {
 	Translations *ebpf.MapSpec `ebpf:"translations"`
 	TxTc         *ebpf.MapSpec `ebpf:"tx_tc"`
 	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
 	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
@@ -161,6 +163,7 @@ type TCGenericMaps struct {
 	Translations *ebpf.Map `ebpf:"translations"`
 	TxTc         *ebpf.Map `ebpf:"tx_tc"`
 	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Verdicts     *ebpf.Map `ebpf:"verdicts"`
 	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
@@ -185,6 +188,7 @@ func (m *TCGenericMaps) Close() error {
 		m.Translations,
 		m.TxTc,
 		m.Unmarked,
+		m.Verdicts,
 		m.Vlans,
 	)
 }

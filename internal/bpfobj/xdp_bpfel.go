@@ -98,6 +98,11 @@ type XDPRuleWalk struct {
 	Count    [8]uint32
 	Past     uint32
 	Zone     uint32
+	Acts     uint32
+	Place    uint32
+	Met      uint32
+	Taken    uint32
+	Rest     uint32
 	Mangled  uint32
 	In       uint32
 	Out      uint32
@@ -105,13 +110,14 @@ type XDPRuleWalk struct {
 	PhysOut  uint32
 	Have     uint32
 	Value    [32]uint32
+	_        [4]byte
 	Src      [2]uint64
 	Dst      [2]uint64
 	Hi       uint64
 	Lo       uint64
 	Keys     uint32
 	Half     uint32
-	Place    uint32
+	Found    uint32
 	_        [4]byte
 	Set      struct {
 		_          structs.HostLayout
@@ -237,6 +243,8 @@ type XDPShuntConfig struct {
 	RuleAsks  uint32
 	RuleMaps  uint32
 	RuleMoves uint32
+	Verdicts  uint32
+	Spare     uint32
 	Sets      struct {
 		_          structs.HostLayout
 		Inst       uint64
@@ -463,6 +471,23 @@ type XDPShuntTally struct {
 	Packets uint64
 }
 
+type XDPShuntVerdict struct {
+	_              structs.HostLayout
+	Image          uint32
+	Have           uint32
+	Addr           uint64
+	Ports          uint64
+	Devices        uint64
+	Answer         uint32
+	Count          [7]uint32
+	Marks          uint64
+	Conn           uint64
+	PortsOfBridges uint64
+	Icmp           uint64
+	Addr6          [3]uint64
+	_              [8]byte
+}
+
 type XDPShuntVlanKey struct {
 	_          structs.HostLayout
 	Port       uint32
@@ -506,6 +531,7 @@ const (
 	XDPMapTranslations = "translations"
 	XDPMapTxXdp        = "tx_xdp"
 	XDPMapUnmarked     = "unmarked"
+	XDPMapVerdicts     = "verdicts"
 	XDPMapVlans        = "vlans"
 	XDPProgShuntXdp    = "shunt_xdp"
 	XDPVarFrozen       = "frozen"
@@ -579,6 +605,7 @@ type XDPMapSpecs struct {
 	Translations *ebpf.MapSpec `ebpf:"translations"`
 	TxXdp        *ebpf.MapSpec `ebpf:"tx_xdp"`
 	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
 	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
@@ -628,6 +655,7 @@ type XDPMaps struct {
 	Translations *ebpf.Map `ebpf:"translations"`
 	TxXdp        *ebpf.Map `ebpf:"tx_xdp"`
 	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Verdicts     *ebpf.Map `ebpf:"verdicts"`
 	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
@@ -650,6 +678,7 @@ func (m *XDPMaps) Close() error {
 		m.Translations,
 		m.TxXdp,
 		m.Unmarked,
+		m.Verdicts,
 		m.Vlans,
 	)
 }

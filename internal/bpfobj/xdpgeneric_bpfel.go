@@ -36,6 +36,7 @@ const (
 	XDPGenericMapTranslations = "translations"
 	XDPGenericMapTxXdp        = "tx_xdp"
 	XDPGenericMapUnmarked     = "unmarked"
+	XDPGenericMapVerdicts     = "verdicts"
 	XDPGenericMapVlans        = "vlans"
 	XDPGenericProgShuntXdp    = "shunt_xdp"
 	XDPGenericVarFrozen       = "frozen"
@@ -112,6 +113,7 @@ type XDPGenericMapSpecs struct {
 	Translations *ebpf.MapSpec `ebpf:"translations"`
 	TxXdp        *ebpf.MapSpec `ebpf:"tx_xdp"`
 	Unmarked     *ebpf.MapSpec `ebpf:"unmarked"`
+	Verdicts     *ebpf.MapSpec `ebpf:"verdicts"`
 	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
 }
 
@@ -164,6 +166,7 @@ type XDPGenericMaps struct {
 	Translations *ebpf.Map `ebpf:"translations"`
 	TxXdp        *ebpf.Map `ebpf:"tx_xdp"`
 	Unmarked     *ebpf.Map `ebpf:"unmarked"`
+	Verdicts     *ebpf.Map `ebpf:"verdicts"`
 	Vlans        *ebpf.Map `ebpf:"vlans"`
 }
 
@@ -189,6 +192,7 @@ func (m *XDPGenericMaps) Close() error {
 		m.Translations,
 		m.TxXdp,
 		m.Unmarked,
+		m.Verdicts,
 		m.Vlans,
 	)
 }

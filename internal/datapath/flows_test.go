@@ -32,9 +32,9 @@ func TestMergeFlows(t *testing.T) {
 	}
 }
 
-// TestLesser: a program that a verifier does not take loses its first steps through rules first, then sampling, then the memory of routes, then translation, and then nothing more.
+// TestLesser: a program that a verifier does not take loses its first steps through rules first, then sampling, then the memory of verdicts and that of routes, then translation, then what a bridge hands to its host, and then nothing more.
 func TestLesser(t *testing.T) {
-	c := bpfobj.Config{RuleMoves: bpfobj.RuleMoves, Flows: 1, Cache6: 1, Nat: 3}
+	c := bpfobj.Config{RuleMoves: bpfobj.RuleMoves, Flows: 1, Verdicts: 1, Cache6: 1, Nat: 3, Bridge: bpfobj.BridgeHost}
 	var lost []string
 	for {
 		less, without := lesser(c)
@@ -43,8 +43,8 @@ func TestLesser(t *testing.T) {
 		}
 		lost, c = append(lost, without), less
 	}
-	want := []string{"the first steps through rules take longer", "flows are not sampled", "routes are not remembered", "what is translated stays with Linux"}
-	if !slices.Equal(lost, want) || c != (bpfobj.Config{RuleMoves: bpfobj.RuleMovesFew}) {
+	want := []string{"the first steps through rules take longer", "flows are not sampled", "what rules say is not remembered", "routes are not remembered", "what is translated stays with Linux", "what a bridge hands to its host stays with Linux"}
+	if !slices.Equal(lost, want) || c != (bpfobj.Config{RuleMoves: bpfobj.RuleMovesFew, Bridge: bpfobj.BridgeFrames}) {
 		t.Errorf("lost %q, want %q; left %+v", lost, want, c)
 	}
 }

@@ -108,6 +108,9 @@ func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
 	case c.Flows != 0:
 		c.Flows = 0
 		return c, "flows are not sampled"
+	case c.Verdicts != 0:
+		c.Verdicts = 0
+		return c, "what rules say is not remembered"
 	case c.Cache4 != 0 || c.Cache6 != 0:
 		c.Cache4, c.Cache6 = 0, 0
 		return c, "routes are not remembered"
@@ -117,6 +120,9 @@ func lesser(c bpfobj.Config) (less bpfobj.Config, without string) {
 	case c.Nat != 0:
 		c.Nat = 0
 		return c, "what is translated stays with Linux"
+	case c.Bridge == bpfobj.BridgeHost:
+		c.Bridge = bpfobj.BridgeFrames
+		return c, "what a bridge hands to its host stays with Linux"
 	}
 	return c, ""
 }

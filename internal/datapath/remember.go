@@ -70,6 +70,45 @@ func (o *objects) resize(lines uint32, cpus int) error {
 	return nil
 }
 
+// The memory of what rules said (bpf/node/verdicts.h): places of 128 bytes for each CPU, a megabyte at most and not more than a 256th of the machine's memory in all.
+const (
+	verdictsMap  = "verdicts"
+	verdictSize  = 128
+	minVerdicts  = 1 << 8
+	maxVerdicts  = 1 << 13
+	rememberFrom = 8 // entries of an image that is worth remembering: fewer are looked at as quickly
+)
+
+// verdictPlaces is how many places each CPU should have.
+func verdictPlaces(cpus int, memory uint64) uint32 {
+	n := maxVerdicts
+	for n > minVerdicts && uint64(n*verdictSize*cpus) > memory/256 {
+		n /= 2
+	}
+	return uint32(n)
+}
+
+// newVerdicts replaces the table of remembered verdicts by an empty one. Without memory for it nothing is remembered.
+func (o *objects) newVerdicts() (places uint32) {
+	cpus, err := ebpf.PossibleCPU()
+	var system unix.Sysinfo_t
+	if err == nil {
+		err = unix.Sysinfo(&system)
+	}
+	if err == nil {
+		places = verdictPlaces(cpus, uint64(system.Totalram)*uint64(system.Unit))
+		var m *ebpf.Map
+		m, err = ebpf.NewMap(&ebpf.MapSpec{Name: verdictsMap, Type: ebpf.Array, KeySize: 4, ValueSize: verdictSize, MaxEntries: places * uint32(cpus), Flags: unix.BPF_F_MMAPABLE})
+		if err == nil {
+			o.maps[verdictsMap].Close()
+			o.maps[verdictsMap] = m
+			return places
+		}
+	}
+	o.log.Warn("what rules say is not remembered", "err", err)
+	return 0
+}
+
 // An unchanged configuration says nothing new about routes, so what was found is kept; but for so long only, since slots of next hops that are
 // no longer in use come free this way.
 const keepLookups = time.Minute

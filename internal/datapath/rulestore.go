@@ -42,6 +42,12 @@ type ruleStore struct {
 	maps   uint32 // how often the maps were replaced
 	shapes [ruleStages]image.Shape
 	now    [ruleImages]*image.Image
+	number uint32 // of the image that was put in force last, of those whose verdicts may be remembered
+
+	// How many of these there is room for on each CPU; 0 until an image is worth it. Programs that would answer differently (by what they ask of packets, or by other maps) have
+	// another table.
+	verdicts uint32
+
 	at     [ruleImages]room
 	rooms  []room // in use and not yet free again, in the order of their offsets
 	slots  counterSlots
@@ -113,11 +119,12 @@ func (s *ruleStore) open(o *objects, size, slots int) error {
 // prepare finds room for what a plan has and the shape of programs that serve it: larger maps, where they do not suffice.
 func (d *Datapath) prepareRules(want *synth.Rules) error {
 	s := &d.rules
-	need := ruleHead
+	need, before, worth := ruleHead, s.shapes, s.verdicts > 0
 	for i, im := range allImages(want) {
 		if im == nil {
 			continue
 		}
+		worth = worth || rememberable(i, im)
 		need += len(im.Bytes) + ruleHead
 		if i < ruleStages { // the others ask for nothing that these do not
 			s.shapes[i] = s.shapes[i].Or(im.Shape)
@@ -144,10 +151,32 @@ func (d *Datapath) prepareRules(want *synth.Rules) error {
 		return fmt.Errorf("rules take %d bytes, more than the data path has room for", need)
 	case slots > maxCounts:
 		return fmt.Errorf("rules have more than %d counters", maxCounts)
-	case size == s.size && slots == s.slots.limit:
+	case size != s.size || slots != s.slots.limit:
+		if err := d.growRules(size, slots); err != nil {
+			return err
+		}
+	case s.shapes == before && worth == (s.verdicts > 0):
 		return nil
 	}
-	return d.growRules(size, slots)
+	if worth {
+		d.behind.end() // nobody else refers to the table by name
+		s.verdicts = d.objects.newVerdicts()
+	}
+	return nil
+}
+
+// rememberable says whether what an image says is worth remembering: that of routed packets, if it says much.
+func rememberable(i int, im *image.Image) bool {
+	return i < 2*int(image.Stages) && im.Entries >= rememberFrom
+}
+
+// word is what programs are told of an image at that place.
+func (s *ruleStore) word(i int, im *image.Image, r room) uint64 {
+	if im == nil || !rememberable(i, im) {
+		return uint64(r.from)
+	}
+	s.number = max(s.number+1, 1)
+	return uint64(s.number)<<32 | uint64(r.from)
 }
 
 // growRules replaces the maps; everything goes to Linux until programs with the new ones are in place.
@@ -194,7 +223,7 @@ func (d *Datapath) installRules(want *synth.Rules) error {
 		if im == s.now[i] {
 			continue
 		}
-		d.store(offRules+8*int64(i), uint64(fresh[i].from))
+		d.store(offRules+8*int64(i), s.word(i, im, fresh[i]))
 		s.free(s.at[i])
 		s.now[i], s.at[i] = im, fresh[i]
 	}
@@ -337,6 +366,6 @@ func (s *ruleStore) configure(c *bpfobj.Config) {
 		c.RuleAsks |= shape.Asks
 	}
 	if c.RuleDims != 0 {
-		c.RuleMask, c.RuleMaps, c.Sets, c.RuleMoves = uint64(s.size-1), s.maps, s.sets.at, bpfobj.RuleMoves
+		c.RuleMask, c.RuleMaps, c.Sets, c.RuleMoves, c.Verdicts = uint64(s.size-1), s.maps, s.sets.at, bpfobj.RuleMoves, s.verdicts
 	}
 }

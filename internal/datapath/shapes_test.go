@@ -65,8 +65,9 @@ var shapeFeatures = []struct {
 
 // everyValue is all that conditions of rules can ask for, whatever the number of values.
 const (
-	everyValue = ^uint32(0)
-	markValue  = 5 // SHUNT_V_MARK
+	everyValue       = ^uint32(0)
+	markValue        = 5          // SHUNT_V_MARK
+	rememberedValues = 0xe187c7e7 // VERDICT_VALUES in bpf/node/verdicts.h, and SHUNT_ASKS_*
 )
 
 // askRules lets the stages have rules that ask for values, by 1 << value, and, if for any, for every dimension.
@@ -80,6 +81,9 @@ func askRules(c *bpfobj.Config, asks uint32, stages ...int) {
 		}
 	}
 	s.sets.at.Inst = 1
+	if asks != 0 {
+		s.verdicts = maxVerdicts
+	}
 	s.configure(c)
 }
 
@@ -114,6 +118,7 @@ var shapeRules = []struct {
 	{"every rule before the route", everyValue, []int{0, 1, 3, 4}},
 	{"every rule behind the route", everyValue, []int{2, 5}},
 	{"every rule", everyValue, []int{0, 1, 2, 3, 4, 5}},
+	{"every rule that is remembered", rememberedValues, []int{0, 1, 2, 3, 4, 5}},
 }
 
 const kernelAddress = 0xffff888000001000
@@ -267,7 +272,7 @@ func shownShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj.C
 		}
 	}
 	for _, rules := range shapeRules {
-		if rules.stages != nil && rules.asks != everyValue || len(rules.stages) == 4 {
+		if rules.stages != nil && rules.asks != everyValue && rules.asks != rememberedValues || len(rules.stages) == 4 {
 			continue // much like the others
 		}
 		for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all} {

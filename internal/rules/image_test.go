@@ -23,9 +23,9 @@ import (
 
 // node is the node of rules alone, in the kernel.
 type node struct {
-	coll *ebpf.Collection
-	size int
-	keep []byte
+	coll   *ebpf.Collection
+	size   int
+	number uint32 // of the images in force, where the node may remember what they say; 0 where it may not
 }
 
 const (
@@ -37,6 +37,12 @@ const (
 
 func loadNode(t testing.TB, size int, shapes [stages]image.Shape) *node {
 	t.Helper()
+	return loadRemembering(t, size, shapes, 0)
+}
+
+// loadRemembering loads a node that remembers so many verdicts on each CPU.
+func loadRemembering(t testing.TB, size int, shapes [stages]image.Shape, verdicts uint32) *node {
+	t.Helper()
 	lab.RequireRoot(t)
 	spec, err := bpfobj.LoadClassify()
 	if err != nil {
@@ -46,7 +52,10 @@ func loadNode(t testing.TB, size int, shapes [stages]image.Shape) *node {
 	data.ValueSize, data.Contents, data.Key, data.Value = uint32(size), nil, nil, nil
 	data.Flags |= unix.BPF_F_MMAPABLE
 	spec.Maps[".data.live"].Flags |= unix.BPF_F_MMAPABLE
-	c := bpfobj.Config{RuleMask: uint64(size - 1), RuleMoves: bpfobj.RuleMoves}
+	c := bpfobj.Config{RuleMask: uint64(size - 1), RuleMoves: bpfobj.RuleMoves, Verdicts: verdicts}
+	if verdicts > 0 {
+		spec.Maps["verdicts"].MaxEntries = verdicts * uint32(ebpf.MustPossibleCPU())
+	}
 	for i, s := range shapes {
 		s.On = true
 		c.Rules[i].Dims, c.Rules[i].Asks = s.Word(), s.Asks
@@ -92,7 +101,11 @@ func (n *node) install(t testing.TB, images [stages]*image.Image) {
 			if _, err := data.WriteAt(bytes, int64(at)); err != nil {
 				t.Fatal(err)
 			}
-			binary.NativeEndian.PutUint64(base[:], uint64(at))
+			number := uint64(n.number)
+			if number > 0 {
+				number = number*uint64(stages) + uint64(i)
+			}
+			binary.NativeEndian.PutUint64(base[:], number<<32|uint64(at))
 			at = (at + len(bytes) + 63) &^ 63
 		}
 		if _, err := live.WriteAt(base[:], int64(offRules+8*i)); err != nil {

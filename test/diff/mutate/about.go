@@ -51,6 +51,13 @@ var about = map[string]string{
 	"sets that do not have the packet match":                       "rules_live_ipset_legacy",
 	"devices that an image does not know are others":               "rules_edge_device_groups",
 	"counters at ingress forget the padding":                       "rules_netdev_counters",
+	"senders of another network are remembered as the same":        "remembered_rules",
+	"marks are no part of what verdicts are remembered by":         "remembered_rules",
+	"types of ICMP are no part of what verdicts are remembered by": "remembered_rules",
+	"what asks for the TTL is remembered":                          "remembered_rules",
+	"what changes packets is remembered":                           "remembered_rules_that_change_packets",
+	"remembered verdicts count nothing":                            "remembered_rules",
+	"changed rules have the number of the old ones":                "remembered_rules",
 	"the sender's route may lead anywhere":                         "rules_edge_route_back_nft",
 }
 
