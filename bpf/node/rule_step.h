@@ -94,7 +94,7 @@ struct rule_walk {
 	__u32 zone;			/* where rules say in which the connection is looked up: its number, and above 16 bits for which directions (1 original, 2 reply); 0: in zone 0 */
 	__u32 acts;			/* the walk has changed something, or asked what may change by itself: it is not remembered (verdicts.h) */
 	__u32 place, met;		/* where it is to be remembered; the counters to move before it */
-	__u32 taken, rest;		/* how many more packets found their place taken than were known, and how many are not looked for: these two outlast a packet */
+	__u32 taken, rest;		/* how many more packets looked in vain than were known, and how many do not look: these two outlast a packet */
 	__u32 mangled;			/* the TOS was last written by nf_tables, behind the route: see dsfield.h */
 
 	/* The packet. */

@@ -6,8 +6,8 @@
  * Mechanism: a direct-mapped table for each CPU, by everything that the image may ask of a packet; its answer is the verdict and the counters to move. An image that takes the
  * place of another has another number, and so have those of changed sets, devices and elements that expired: no entry outlasts what it came from. What Linux decides for each packet
  * anew (whether its connection lives, how that is translated, its route) is asked anew.
- * A walk that changed the packet's marks or asked an ipset is not remembered, nor is any where rules ask what differs among a flow's packets (TTL, length, addresses of frames …).
- * Where flows are more than places, some have one and the packets of the others walk; and where fewer packets are known than not, the table is left alone for a while, since
+ * A walk that changed the packet is not remembered, nor is any where rules ask ipsets, or what differs among a flow's packets (TTL, length, addresses of frames …).
+ * Where flows are more than places, some have one and the packets of the others walk; and where fewer packets are known than look in vain, the table is left alone for a while, since
  * looking there in vain costs as much as a short walk.
  * Invariant: what an entry answers is what the walk would answer now. Programs that ask differently have another table (internal/datapath: ruleStore).
  */
@@ -35,13 +35,13 @@ struct {
 #define VERDICT_PHYS (1 << SHUNT_D_PHYS_IN | 1 << SHUNT_D_PHYS_OUT)
 #define NO_PLACE (~0U)
 #define VERDICT_CHANCE 8	/* about one of so many packets that find another flow's entry takes its place */
-#define VERDICT_TAKEN 128	/* when so many more have found their place taken than were known, */
+#define VERDICT_TAKEN 128	/* when so many more have looked in vain than were known, */
 #define VERDICT_REST 4096	/* so many do not look */
 
 /* Are a stage's verdicts such as can be remembered? */
 always_inline int verdicts_known(__u32 stage)
 {
-	return frozen.verdicts && !(frozen.rules[stage].asks & ((1 << SHUNT_V_COUNT) - 1) & ~VERDICT_VALUES);
+	return frozen.verdicts && !(frozen.rules[stage].asks & (((1 << SHUNT_V_COUNT) - 1) | SHUNT_ASKS_SETS) & ~VERDICT_VALUES);
 }
 
 always_inline int verdicts_rest(struct rule_walk *w)
@@ -50,6 +50,14 @@ always_inline int verdicts_rest(struct rule_walk *w)
 		return 0;
 	w->rest--;
 	return 1;
+}
+
+always_inline void verdict_in_vain(struct rule_walk *w)
+{
+	if (++w->taken < VERDICT_TAKEN)
+		return;
+	w->taken = 0;
+	w->rest = VERDICT_REST;
 }
 
 /* The verdict of an image, with its counters, as it is remembered; 0 if it is not, and then w->place says where it is to be, and its key is there. */
@@ -122,10 +130,7 @@ __attribute__((noinline)) __u32 verdict_recall(struct rule_walk *w, __u64 image)
 		return answer & 0xff;
 	}
 	if (e->image == number) {
-		if (++w->taken >= VERDICT_TAKEN) {
-			w->taken = 0;
-			w->rest = VERDICT_REST;
-		}
+		verdict_in_vain(w);
 		if (w->taken % VERDICT_CHANCE)	/* whoever has the place keeps it for a while: of two that take turns none would be known else */
 			return 0;
 	}
@@ -161,8 +166,12 @@ __attribute__((noinline)) int verdict_remember(struct rule_walk *w, __u64 image,
 	struct shunt_verdict *e;
 	__u32 place, n;
 
-	if (!w || !frozen.verdicts || w->acts || verdict == RULE_LONG)
+	if (!w || !frozen.verdicts)
 		return 0;
+	if (w->acts || verdict == RULE_LONG) {
+		verdict_in_vain(w);
+		return 0;
+	}
 	place = w->place;
 	n = w->n - w->met;
 	if (place == NO_PLACE || n > SHUNT_VERDICT_COUNTS)

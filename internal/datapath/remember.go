@@ -76,7 +76,7 @@ const (
 	verdictSize  = 128
 	minVerdicts  = 1 << 8
 	maxVerdicts  = 1 << 13
-	rememberFrom = 8 // entries of an image that is worth remembering: fewer are looked at as quickly
+	rememberFrom = 2 // entries of an image that is worth remembering: one is a policy alone
 )
 
 // verdictPlaces is how many places each CPU should have.

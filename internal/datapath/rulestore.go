@@ -165,9 +165,9 @@ func (d *Datapath) prepareRules(want *synth.Rules) error {
 	return nil
 }
 
-// rememberable says whether what an image says is worth remembering: that of routed packets, if it says much.
+// rememberable says whether what an image says is worth remembering: that of routed packets, if it says more than a policy and asks no ipset.
 func rememberable(i int, im *image.Image) bool {
-	return i < 2*int(image.Stages) && im.Entries >= rememberFrom
+	return i < 2*int(image.Stages) && im.Entries >= rememberFrom && len(im.Sets) == 0
 }
 
 // word is what programs are told of an image at that place.

@@ -117,7 +117,7 @@ func TestVerdictsOfOtherRules(t *testing.T) {
 			}
 		}
 		config := func() (c bpfobj.Config) { d.rules.configure(&c); return c }
-		few, many, other := of(2, 0), of(20, 0), of(20, 0)
+		few, many, other := of(1, 0), of(20, 0), of(20, 0)
 		numbers, none := install(few, few)
 		check("few rules", numbers, 0, 0)
 		if c := config(); c.Verdicts != 0 {

@@ -67,7 +67,7 @@ var shapeFeatures = []struct {
 const (
 	everyValue       = ^uint32(0)
 	markValue        = 5          // SHUNT_V_MARK
-	rememberedValues = 0xe187c7e7 // VERDICT_VALUES in bpf/node/verdicts.h, and SHUNT_ASKS_*
+	rememberedValues = 0x6187c7e7 // VERDICT_VALUES in bpf/node/verdicts.h, and what is proved of addresses
 )
 
 // askRules lets the stages have rules that ask for values, by 1 << value, and, if for any, for every dimension.

@@ -123,7 +123,7 @@ var named = []struct{ what, file, line, with string }{
 	{"senders of another network are remembered as the same", "bpf/node/verdicts.h", `\(e->addr6\[0\] \^ w->src\[0\]\) \| `, ``},
 	{"marks are no part of what verdicts are remembered by", "bpf/node/verdicts.h", `differs \|= e->marks \^ marks;`, `;`},
 	{"types of ICMP are no part of what verdicts are remembered by", "bpf/node/verdicts.h", `differs \|= e->icmp \^ icmp;`, `;`},
-	{"what asks for the TTL is remembered", "bpf/node/verdicts.h", `& ~VERDICT_VALUES\)`, `& 0)`},
+	{"what asks for the TTL is remembered", "bpf/node/verdicts.h", `& ~VERDICT_VALUES\);`, `& 0);`},
 	{"what changes packets is remembered", "bpf/node/rule_step.h", `w->acts \|= RULE_ACTS >> \(head & 31\) & 1;`, `;`},
 	{"remembered verdicts count nothing", "bpf/node/verdicts.h", `w->n = n;`, `;`},
 	{"changed rules have the number of the old ones", "internal/datapath/rulestore.go", `s.number = max\(s.number\+1, 1\)`, `s.number = 1 + uint32(i)`},
