@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -15,7 +16,10 @@ import (
 
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"github.com/shuntnet/shunt/internal/reason"
+	"github.com/shuntnet/shunt/internal/rules"
+	"github.com/shuntnet/shunt/internal/rules/image"
 	"github.com/shuntnet/shunt/internal/synth"
 )
 
@@ -28,6 +32,7 @@ type packetCase struct {
 	shape  func(*graph.Graph)
 	want   reason.Code
 	bridge bool // the router's ports are a bridge's, and the packets are from one station to another
+	rules  int  // rules behind the route for senders that the packets do not come from; less than none: the last drops them
 }
 
 // only4 leaves IPv6 to Linux, as on a router that forwards IPv4 alone.
@@ -72,20 +77,47 @@ bridge fdb add 02:aa:00:00:00:02 dev out master static
 // Tables of more routes than the CPU's caches hold are asked for with SHUNT_BENCH_ROUTES=all.
 func packetCases() []packetCase {
 	list := []packetCase{
-		{"ip4", 50, false, 0, nil, reason.Fast, false},
-		{"ip4-alone", 50, false, 0, only4, reason.Fast, false},
-		{"ip4-sampled", 50, false, 0, sampled, reason.Fast, false},
-		{"ip4-strict", 50, false, 0, strict, reason.Fast, false},
-		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast, false},
-		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow, false},
-		{"ip6", 50, true, 0, nil, reason.Fast, false},
-		{"bridge", 50, false, 0, bridged, reason.Fast, true},
-		{"ip4-10k-routes", 10_000, false, 0, nil, reason.Fast, false},
+		{"ip4", 50, false, 0, nil, reason.Fast, false, 0},
+		{"ip4-alone", 50, false, 0, only4, reason.Fast, false, 0},
+		{"ip4-sampled", 50, false, 0, sampled, reason.Fast, false, 0},
+		{"ip4-strict", 50, false, 0, strict, reason.Fast, false, 0},
+		{"ip4-10k-flows", 50, false, 10_000, nil, reason.Fast, false, 0},
+		{"ip4-closed", 50, false, 0, closed, reason.EgressSlow, false, 0},
+		{"ip6", 50, true, 0, nil, reason.Fast, false, 0},
+		{"bridge", 50, false, 0, bridged, reason.Fast, true, 0},
+		{"ip4-10k-routes", 10_000, false, 0, nil, reason.Fast, false, 0},
+		{"ip4-1-rule", 50, false, 0, nil, reason.Fast, false, 1},
+		{"ip4-100-rules", 50, false, 0, nil, reason.Fast, false, 100},
+		{"ip4-1000-rules", 50, false, 0, nil, reason.Fast, false, 1000},
+		{"ip4-dropped", 50, false, 0, nil, reason.RuleDrop, false, -100},
 	}
 	if os.Getenv("SHUNT_BENCH_ROUTES") == "all" {
-		list = append(list, packetCase{"ip4-100k-routes", 100_000, false, 0, nil, reason.Fast, false}, packetCase{"ip4-1M-routes", 1 << 20, false, 0, nil, reason.Fast, false})
+		list = append(list, packetCase{"ip4-100k-routes", 100_000, false, 0, nil, reason.Fast, false, 0}, packetCase{"ip4-1M-routes", 1 << 20, false, 0, nil, reason.Fast, false, 0})
 	}
 	return list
+}
+
+// senderRules is the image of that many rules of FORWARD for senders of 172.20.0.0/16.
+func senderRules(b *testing.B, n *lab.Net, count int) *image.Image {
+	drops := count < 0
+	chain := ruleset.Chain{Name: "FORWARD", Base: &ruleset.Base{Hook: ruleset.Forward, Type: "filter", Policy: ruleset.Accept, Counter: ruleset.NoCounter}}
+	for i := range max(count, -count) {
+		of := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(i >> 8), byte(i)}), 32)
+		if drops && i == -count-1 {
+			of = netip.MustParsePrefix("10.0.0.0/24")
+		}
+		chain.Rules = append(chain.Rules, ruleset.Rule{Number: i + 1, Steps: []ruleset.Step{ruleset.Test{Field: ruleset.IP4Src, Ranges: []ruleset.Range{ruleset.Prefix(of)}}, ruleset.Verdict{Code: ruleset.Drop}}})
+	}
+	rs := &ruleset.Ruleset{Tables: []ruleset.Table{{Family: ruleset.IP4, Name: "filter", Chains: []ruleset.Chain{chain}}}}
+	var devices []rules.Device
+	for _, name := range []string{"in", "out"} {
+		devices = append(devices, rules.Device{Name: name, Index: n.Port(lab.Dut, name).Index, Type: 1})
+	}
+	im, err := image.Compile(rules.Flatten(rs, rules.Class{Family: ruleset.IP4}), devices, image.Options{Stage: image.Post})
+	if err != nil || im == nil {
+		b.Fatal(im, err)
+	}
+	return im
 }
 
 // fed is one case at one hook, ready to run.
@@ -172,6 +204,9 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 		}
 		network.Routes.Count4 = c.routes
 		plan := synth.Build(network, g)
+		if c.rules != 0 {
+			plan.Rules.Images[image.Post] = senderRules(b, n, c.rules)
+		}
 		s, err := d.Snapshot(true)
 		if err != nil {
 			return err
