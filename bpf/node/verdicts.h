@@ -71,6 +71,7 @@ __attribute__((noinline)) __u32 verdict_recall(struct rule_walk *w, __u64 image)
 	if (!w)
 		return 0;
 	w->place = NO_PLACE;
+	w->acts = 0;
 	if (!frozen.verdicts || !number || (frozen.flowtable && w->past))
 		return 0;
 	ports = (__u64)w->value[SHUNT_V_PROTO] << 24 | w->value[SHUNT_V_CT_STATE] << 16;
@@ -156,7 +157,6 @@ __attribute__((noinline)) __u32 verdict_recall(struct rule_walk *w, __u64 image)
 	}
 	w->place = place;
 	w->met = w->n;
-	w->acts = 0;
 	return 0;
 }
 
@@ -168,14 +168,14 @@ __attribute__((noinline)) int verdict_remember(struct rule_walk *w, __u64 image,
 
 	if (!w || !frozen.verdicts)
 		return 0;
-	if (w->acts || verdict == RULE_LONG) {
+	place = w->place;
+	if (place == NO_PLACE)
+		return 0;
+	n = w->n - w->met;
+	if (w->acts || verdict == RULE_LONG || n > SHUNT_VERDICT_COUNTS) {
 		verdict_in_vain(w);
 		return 0;
 	}
-	place = w->place;
-	n = w->n - w->met;
-	if (place == NO_PLACE || n > SHUNT_VERDICT_COUNTS)
-		return 0;
 	e = bpf_map_lookup_elem(&verdicts, &place);
 	if (!e)
 		return 0;

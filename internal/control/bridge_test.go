@@ -65,7 +65,7 @@ func testBridge(t *testing.T, hook graph.Hook, noCast bool) {
 	w.alone(shots)
 	w.startWith(hook, func(o *Options) { o.NoCast = noCast })
 	if s := w.engine.State(); !s.Features.Bridge {
-		t.Skipf("this kernel's bridges cannot be read: %s", s.Features.NoBridge)
+		t.Skipf("programs cannot read this kernel's bridges (%s): tried: %s", lab.Since("readable bridges"), s.Features.NoBridge)
 	}
 	w.compare(shots)
 	w.bridgeChanges()
@@ -86,7 +86,7 @@ func TestBridgeNetfilter(t *testing.T) {
 			w.alone(shots)
 			w.start(hook)
 			if s := w.engine.State(); !s.Features.Bridge {
-				t.Skipf("this kernel's bridges cannot be read: %s", s.Features.NoBridge)
+				t.Skipf("programs cannot read this kernel's bridges (%s): tried: %s", lab.Since("readable bridges"), s.Features.NoBridge)
 			}
 			w.compare(shots)
 		})

@@ -3,9 +3,7 @@
 package datapath
 
 import (
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -22,14 +20,7 @@ func TestConfigurationsComeBack(t *testing.T) {
 }
 
 func testComingBack(t *testing.T, hook graph.Hook) {
-	n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(1), V6: lab.V6Prefixes(1), Receive: lab.ReceiveGRO})
-	pins := t.TempDir() + "/bpf"
-	err := n.Node(lab.Dut).Do(func() error {
-		d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		defer d.Detach()
+	onLine(t, func(n *lab.Net, d *Datapath) {
 		in := n.Port(lab.Dut, "in").Index
 		// with applies a plan whose program differs by one number, and gives the program that runs then.
 		with := func(number uint8) ebpf.ProgramID {
@@ -80,9 +71,5 @@ func testComingBack(t *testing.T, hook graph.Hook) {
 		if again := with(0); again == first {
 			t.Errorf("program %d outlived its turn", first)
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

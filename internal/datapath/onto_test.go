@@ -7,6 +7,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
+	"github.com/shuntnet/shunt/internal/lab"
 )
 
 // What finds the ports of bridges that routes lead to loads beside everything else, and where no routes do there is nothing of it.
@@ -22,7 +23,7 @@ func TestOntoLoads(t *testing.T) {
 	}
 	features.meet(o, Needs{Bridges: true})
 	if !features.Bridge {
-		t.Skipf("programs cannot read this kernel's bridges: %s", features.NoBridge)
+		t.Skipf("programs cannot read this kernel's bridges (%s): tried: %s", lab.Since("readable bridges"), features.NoBridge)
 	}
 	if o.bridges.DevNode == 0 {
 		t.Error("devices are not looked for")

@@ -32,19 +32,27 @@ func lines4(routes, cpus int, memory uint64) uint32 {
 	return uint32(lines)
 }
 
+// machine says how large this one is: CPUs that there can be, and bytes.
+func machine() (cpus int, memory uint64, err error) {
+	if cpus, err = ebpf.PossibleCPU(); err != nil {
+		return 0, 0, fmt.Errorf("counting CPUs: %w", err)
+	}
+	var system unix.Sysinfo_t
+	if err = unix.Sysinfo(&system); err != nil {
+		return 0, 0, fmt.Errorf("asking for the size of the memory: %w", err)
+	}
+	return cpus, uint64(system.Totalram) * uint64(system.Unit), nil
+}
+
 // fit makes the memory of lookups larger where the number of routes asks for it. Programs refer to the map, so they are all loaded anew then; without
 // memory for it what is there stays.
 func (d *Datapath) fit(routes int) {
-	cpus, err := ebpf.PossibleCPU()
-	var system unix.Sysinfo_t
-	if err == nil {
-		err = unix.Sysinfo(&system)
-	}
+	cpus, memory, err := machine()
 	if err != nil {
-		d.log.Warn("the size of the machine is not known, so the memory of route lookups stays as it is", "err", err)
+		d.log.Warn("the memory of route lookups stays as it is", "err", err)
 		return
 	}
-	lines := lines4(routes, cpus, uint64(system.Totalram)*uint64(system.Unit))
+	lines := lines4(routes, cpus, memory)
 	if lines <= d.objects.lines4 {
 		return
 	}
@@ -88,25 +96,20 @@ func verdictPlaces(cpus int, memory uint64) uint32 {
 	return uint32(n)
 }
 
-// newVerdicts replaces the table of remembered verdicts by an empty one. Without memory for it nothing is remembered.
-func (o *objects) newVerdicts() (places uint32) {
-	cpus, err := ebpf.PossibleCPU()
-	var system unix.Sysinfo_t
-	if err == nil {
-		err = unix.Sysinfo(&system)
+// newVerdicts replaces the table of remembered verdicts by an empty one.
+func (o *objects) newVerdicts() (places uint32, err error) {
+	cpus, memory, err := machine()
+	if err != nil {
+		return 0, err
 	}
-	if err == nil {
-		places = verdictPlaces(cpus, uint64(system.Totalram)*uint64(system.Unit))
-		var m *ebpf.Map
-		m, err = ebpf.NewMap(&ebpf.MapSpec{Name: verdictsMap, Type: ebpf.Array, KeySize: 4, ValueSize: verdictSize, MaxEntries: places * uint32(cpus), Flags: unix.BPF_F_MMAPABLE})
-		if err == nil {
-			o.maps[verdictsMap].Close()
-			o.maps[verdictsMap] = m
-			return places
-		}
+	places = verdictPlaces(cpus, memory)
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: verdictsMap, Type: ebpf.Array, KeySize: 4, ValueSize: verdictSize, MaxEntries: places * uint32(cpus), Flags: unix.BPF_F_MMAPABLE})
+	if err != nil {
+		return 0, fmt.Errorf("creating map %s for %d verdicts: %w", verdictsMap, places, err)
 	}
-	o.log.Warn("what rules say is not remembered", "err", err)
-	return 0
+	o.maps[verdictsMap].Close()
+	o.maps[verdictsMap] = m
+	return places, nil
 }
 
 // An unchanged configuration says nothing new about routes, so what was found is kept; but for so long only, since slots of next hops that are

@@ -44,9 +44,8 @@ type ruleStore struct {
 	now    [ruleImages]*image.Image
 	number uint32 // of the image that was put in force last, of those whose verdicts may be remembered
 
-	// How many of these there is room for on each CPU; 0 until an image is worth it. Programs that would answer differently (by what they ask of packets, or by other maps) have
-	// another table.
-	verdicts uint32
+	verdicts uint32     // how many of these there is room for on each CPU; 0 until an image is worth it
+	askers   ruleAskers // programs that the table of them is for
 
 	at     [ruleImages]room
 	rooms  []room // in use and not yet free again, in the order of their offsets
@@ -119,7 +118,7 @@ func (s *ruleStore) open(o *objects, size, slots int) error {
 // prepare finds room for what a plan has and the shape of programs that serve it: larger maps, where they do not suffice.
 func (d *Datapath) prepareRules(want *synth.Rules) error {
 	s := &d.rules
-	need, before, worth := ruleHead, s.shapes, s.verdicts > 0
+	need, worth := ruleHead, s.verdicts > 0
 	for i, im := range allImages(want) {
 		if im == nil {
 			continue
@@ -155,14 +154,33 @@ func (d *Datapath) prepareRules(want *synth.Rules) error {
 		if err := d.growRules(size, slots); err != nil {
 			return err
 		}
-	case s.shapes == before && worth == (s.verdicts > 0):
-		return nil
 	}
 	if worth {
-		d.behind.end() // nobody else refers to the table by name
-		s.verdicts = d.objects.newVerdicts()
+		d.fitVerdicts()
 	}
 	return nil
+}
+
+// ruleAskers are programs that hear the same of an image: what they ask of packets, and which maps they have.
+type ruleAskers struct {
+	shapes [ruleStages]image.Shape
+	maps   uint32
+}
+
+// fitVerdicts makes the table of remembered verdicts, and another one where programs with other questions come: those before them may still run, and meet the new images, of
+// which they do not ask everything. Without memory for it nothing is remembered.
+func (d *Datapath) fitVerdicts() {
+	s := &d.rules
+	askers := ruleAskers{s.shapes, s.maps}
+	if s.askers == askers {
+		return
+	}
+	d.behind.end() // nobody else refers to the table by name
+	places, err := d.objects.newVerdicts()
+	if err != nil {
+		d.log.Warn("what rules say is not remembered", "err", err)
+	}
+	s.verdicts, s.askers = places, askers
 }
 
 // rememberable says whether what an image says is worth remembering: that of routed packets, if it says more than a policy and asks no ipset.

@@ -18,10 +18,11 @@ import (
 	"github.com/shuntnet/shunt/internal/synth"
 )
 
-// Images that fit, but for what lies in their way, are put in force; packets go to Linux until the plan is in place.
-func TestImagesArePutTogetherAnew(t *testing.T) {
+// onLine hands a data path in the router of a line, without anything in force, to a test.
+func onLine(t *testing.T, do func(*lab.Net, *Datapath)) {
+	t.Helper()
 	lab.RequireRoot(t)
-	n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(1), Receive: lab.ReceiveGRO})
+	n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(1), V6: lab.V6Prefixes(1), Receive: lab.ReceiveGRO})
 	pins := t.TempDir() + "/bpf"
 	err := n.Node(lab.Dut).Do(func() error {
 		d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
@@ -29,6 +30,17 @@ func TestImagesArePutTogetherAnew(t *testing.T) {
 			return err
 		}
 		defer d.Detach()
+		do(n, d)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Images that fit, but for what lies in their way, are put in force; packets go to Linux until the plan is in place.
+func TestImagesArePutTogetherAnew(t *testing.T) {
+	onLine(t, func(_ *lab.Net, d *Datapath) {
 		s := &d.rules
 		install := func(images ...*image.Image) {
 			t.Helper()
@@ -71,25 +83,13 @@ func TestImagesArePutTogetherAnew(t *testing.T) {
 		if s.size != firstRuleSize || len(s.rooms) != 2 {
 			t.Errorf("%d bytes, %+v", s.size, s.rooms)
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestVerdictsOfOtherRules: what is remembered is never met by rules, or by programs, that could say something else: a new image has a new number, and programs that ask for other
 // things have another table. Few rules are not remembered.
 func TestVerdictsOfOtherRules(t *testing.T) {
-	lab.RequireRoot(t)
-	n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(1), Receive: lab.ReceiveGRO})
-	pins := t.TempDir() + "/bpf"
-	err := n.Node(lab.Dut).Do(func() error {
-		d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		defer d.Detach()
+	onLine(t, func(_ *lab.Net, d *Datapath) {
 		install := func(images ...*image.Image) (numbers []uint32, table *ebpf.Map) {
 			t.Helper()
 			want := &synth.Rules{}
@@ -149,11 +149,14 @@ func TestVerdictsOfOtherRules(t *testing.T) {
 		if grown == wider {
 			t.Error("programs with other maps have the same table")
 		}
-		return nil
+		tooMany := &synth.Rules{Images: [synth.Ways * image.Stages]*image.Image{{Bytes: make([]byte, maxRuleSize), Entries: 20, Shape: image.Shape{On: true, Asks: 1}}}}
+		if err := d.prepareRules(tooMany); err == nil {
+			t.Error("there was room for too many rules")
+		}
+		if _, later := install(other, many); later == grown {
+			t.Error("once rules were refused, programs that ask for what those would have share the table of those that do not")
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestVerdictPlaces(t *testing.T) {

@@ -17,6 +17,7 @@ func Since(what string) string {
 		"ipip":               "CONFIG_NET_IPIP, Linux 3.8",
 		"macvlan":            "CONFIG_MACVLAN, Linux 2.6.23",
 		"netfilter programs": "CONFIG_NETFILTER_BPF_LINK, Linux 6.4",
+		"readable bridges":   "CONFIG_DEBUG_INFO_BTF_MODULES, Linux 5.11; bpf_probe_read_kernel, Linux 5.5",
 		"sit":                "CONFIG_IPV6_SIT, Linux 3.8",
 		"tcx":                "Linux 6.6",
 		"vlan":               "CONFIG_VLAN_8021Q, Linux 2.4.14",

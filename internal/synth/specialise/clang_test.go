@@ -65,7 +65,7 @@ func loadRoute(t *testing.T, spec *ebpf.CollectionSpec) *ebpf.Program {
 	}
 	coll, err := ebpf.NewCollection(spec)
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		t.Skipf("the program as compiled calls what this kernel lacks: %v", err)
+		t.Skipf("the program as compiled calls what this kernel lacks (bpf_loop, Linux 5.17; bpf_cast_to_kern_ctx, Linux 6.2): tried: %v", err)
 	}
 	if err != nil {
 		t.Fatalf("%+v", err)
