@@ -640,6 +640,11 @@ struct shunt_sets_query {
 	__u32 pad;
 };
 
+/* Out of the program that gives the sign of life (BPF_PROG_TYPE_SYSCALL context). */
+struct shunt_beat_query {
+	__u64 attached;		/* a sum over what is attached to devices without an event */
+};
+
 /* In and out of the guard program (BPF_PROG_TYPE_SYSCALL context). */
 struct shunt_guard_query {
 	__u32 ifindex;		/* in: device whose words are wanted, 0 for the namespace's only */

@@ -32,6 +32,9 @@
 #define OUTPUT 3
 #define POSTROUTING 4
 
+/* include/uapi/linux/xfrm.h; XFRM_POLICY_FWD is the next. */
+#define XFRM_POLICY_OUT 1
+
 always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 {
 	struct ipv4_devconf *all4 = BPF_CORE_READ(net, ipv4.devconf_all);
@@ -57,9 +60,9 @@ always_inline void net_words(struct shunt_guard_query *q, struct net *net)
 		WORD(q, SHUNT_W_RULES_SEQ4, AT(ops4, fib_rules_seq), __u32);
 	if (ops6)
 		WORD(q, SHUNT_W_RULES_SEQ6, AT(ops6, fib_rules_seq), __u32);
-	/* Input, output, forward are neighbours; output and forward share eight bytes that start at an odd word, so watch forward. */
+	/* How many policies of the directions out and forward there are, which are neighbours: a forwarded packet meets both (xfrm_route_forward()). */
 	if (HAS(net, xfrm.policy_count))
-		WORD(q, SHUNT_W_XFRM_POLICIES, AT(net, xfrm.policy_count[2]), __u32);
+		WORD(q, SHUNT_W_XFRM_POLICIES, AT(net, xfrm.policy_count[XFRM_POLICY_OUT]), __u64);
 	WORD(q, SHUNT_W_CUSTOM_RULES4, AT(net, ipv4.fib_has_custom_rules), __u32);
 	WORD(q, SHUNT_W_CUSTOM_LOCAL4, AT(net, ipv4.fib_has_custom_local_routes), __u32);
 	WORD(q, SHUNT_W_NEXTHOP_SEQ, AT(net, nexthop.seq), __u32);
@@ -272,10 +275,55 @@ int shunt_find_sets(struct shunt_sets_query *q)
 	return 0;
 }
 
-SEC("syscall")
-int shunt_beat(void *ctx)
+#define MAX_DEVICES 8192	/* the rest is looked at once a second alone */
+#define XDP_MODES 3		/* enum bpf_xdp_mode */
+
+/* A walk over the devices of a namespace. */
+struct walk {
+	struct list_head *head, *at;
+	__u64 sum;
+};
+
+static long sum_device(__u32 i, struct walk *w)
 {
+	struct list_head *at = w->at, *next = BPF_CORE_READ(at, next);
+	struct net_device *dev;
+
+	if (!next || next == w->head)
+		return 1;
+	w->at = next;
+	dev = (void *)next - bpf_core_field_offset(struct net_device, dev_list);
+#define ADD(v) w->sum = (w->sum ^ (__u64)(v)) * 0x9e3779b97f4a7c15
+	ADD(BPF_CORE_READ(dev, ptype_all.next));
+	ADD(BPF_CORE_READ(dev, ptype_specific.next));
+	if (HAS(dev, tcx_ingress)) {
+		ADD(BPF_CORE_READ(dev, tcx_ingress));
+		ADD(BPF_CORE_READ(dev, tcx_egress));
+	}
+	for (int mode = 0; mode < XDP_MODES; mode++)
+		ADD(BPF_CORE_READ(dev, xdp_state[mode].link));
+#undef ADD
+	return 0;
+}
+
+/*
+ * A sign of life; and a sum over what can be attached to devices without an event: tcx programs (each change of them moves the list,
+ * bpf_mprog_commit()), XDP programs by links, packet sockets. Another sum says that something was; a walk beside a change of the list of devices,
+ * which has an event, may end anywhere.
+ */
+SEC("syscall")
+int shunt_beat(struct shunt_beat_query *q)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct net *net = BPF_CORE_READ(task, nsproxy, net_ns);
+	struct walk w = {};
+
 	live.heartbeat = bpf_jiffies64();
+	w.head = w.at = (void *)AT(net, dev_base_head);
+	if (HAS(net, ptype_specific))
+		w.sum = (__u64)BPF_CORE_READ(net, ptype_specific.next);
+	bpf_loop(MAX_DEVICES, sum_device, &w, 0);
+	q->attached = w.sum;
 	return 0;
 }
 
@@ -305,6 +353,7 @@ const enum shunt_track *export_track __attribute__((unused));
 const struct shunt_bridges *export_bridges __attribute__((unused));
 const struct shunt_set_kind *export_set_kind __attribute__((unused));
 const struct shunt_sets_query *export_sets_query __attribute__((unused));
+const struct shunt_beat_query *export_beat_query __attribute__((unused));
 const enum shunt_set_method *export_set_method __attribute__((unused));
 const enum shunt_set_tail *export_set_tail __attribute__((unused));
 const struct shunt_word_value *export_word_value __attribute__((unused));

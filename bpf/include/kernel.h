@@ -181,6 +181,10 @@ struct possible_net {
 typedef struct {
 	struct net *net;
 } possible_net_t;
+struct bpf_xdp_entity {
+	void *prog;
+	void *link;
+};
 struct net_device {
 	unsigned int flags;
 	int ifindex;
@@ -188,14 +192,21 @@ struct net_device {
 	struct in_device *ip_ptr;
 	struct inet6_dev *ip6_ptr;
 	struct list_head ptype_all;
+	struct list_head ptype_specific;
+	struct list_head dev_list;
 	void *rx_handler;
+	void *tcx_ingress;
+	void *tcx_egress;
+	struct bpf_xdp_entity xdp_state[3];
 	struct hlist_node index_hlist;
 };
 struct net {
 	struct net_generic *gen;
+	struct list_head dev_base_head;
 	struct hlist_head *dev_index_head;
 	struct net_device *loopback_dev;
 	struct list_head ptype_all;
+	struct list_head ptype_specific;
 	struct netns_nexthop nexthop;
 	struct netns_ipv4 ipv4;
 	struct netns_ipv6 ipv6;

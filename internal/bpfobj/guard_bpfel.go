@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type GuardShuntBeatQuery struct {
+	_        structs.HostLayout
+	Attached uint64
+}
+
 type GuardShuntBridge uint32
 
 const (
@@ -695,6 +700,7 @@ const (
 	GuardProgShuntFindSets   = "shunt_find_sets"
 	GuardProgShuntGuard      = "shunt_guard"
 	GuardProgShuntHooks      = "shunt_hooks"
+	GuardVarExportBeatQuery  = "export_beat_query"
 	GuardVarExportBridge     = "export_bridge"
 	GuardVarExportBridges    = "export_bridges"
 	GuardVarExportCalled     = "export_called"
@@ -790,6 +796,7 @@ type GuardMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GuardVariableSpecs struct {
+	ExportBeatQuery  *ebpf.VariableSpec `ebpf:"export_beat_query"`
 	ExportBridge     *ebpf.VariableSpec `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.VariableSpec `ebpf:"export_bridges"`
 	ExportCalled     *ebpf.VariableSpec `ebpf:"export_called"`
@@ -857,6 +864,7 @@ func (m *GuardMaps) Close() error {
 //
 // It can be passed to LoadGuardObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GuardVariables struct {
+	ExportBeatQuery  *ebpf.Variable `ebpf:"export_beat_query"`
 	ExportBridge     *ebpf.Variable `ebpf:"export_bridge"`
 	ExportBridges    *ebpf.Variable `ebpf:"export_bridges"`
 	ExportCalled     *ebpf.Variable `ebpf:"export_called"`

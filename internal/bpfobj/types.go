@@ -24,6 +24,7 @@ type (
 	Bridges    = GuardShuntBridges
 	SetKind    = GuardShuntSetKind
 	SetsQuery  = GuardShuntSetsQuery
+	BeatQuery  = GuardShuntBeatQuery
 	Word       = GuardShuntWord
 )
 

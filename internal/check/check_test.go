@@ -260,3 +260,15 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("found %v", got)
 	}
 }
+
+// A real-time kernel that may run two programs on one CPU at once is refused; which version may is known.
+func TestOneAtATime(t *testing.T) {
+	for release, refused := range map[string]bool{"6.1.0-50-rt-amd64": false, "6.17.9-rt7": false, "6.18.2-rt3": true, "7.0.0-rt1": true, "odd": true} {
+		if err := preemptible(release); (err != nil) != refused {
+			t.Errorf("%s: %v", release, err)
+		}
+	}
+	if err := oneAtATime(); err != nil {
+		t.Errorf("this kernel: %v", err)
+	}
+}

@@ -33,7 +33,7 @@ type Result struct {
 
 // All checks the host, and where that has no failure, the network namespace of the process.
 func All() []Result {
-	out := []Result{kernel(), required("type information", typeInformation), required("BPF file system", bpfFS), privileges(), lockdown()}
+	out := []Result{kernel(), required("type information", typeInformation), required("BPF file system", bpfFS), required("one packet at a time on a CPU", oneAtATime), privileges(), lockdown()}
 	for _, r := range out {
 		if r.Level == Fail {
 			return out // the rest could not be read

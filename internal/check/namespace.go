@@ -57,6 +57,9 @@ func features(f datapath.Features) (out []Result) {
 	if f.Guard() == "off" {
 		out = append(out, Result{Warn, "generation guard", "off: programs cannot read kernel memory here",
 			"a change takes effect when its event arrives instead of with the next packet; see lockdown"})
+	} else if !f.NFTSeq {
+		out = append(out, Result{Warn, "generation guard", f.Guard() + ", but nothing counts what changes in chains of nf_tables",
+			"a rule in a chain that is there takes effect when its event arrives, within milliseconds, and not with the next packet; Debian 13's kernel has the counter"})
 	} else {
 		out = append(out, Result{OK, "generation guard", f.Guard(), ""})
 	}

@@ -74,7 +74,7 @@ func Requirements() error {
 	if err := Privileges(); err != nil {
 		return err
 	}
-	for _, need := range []func() error{typeInformation, bpfFS, datapath.Required} {
+	for _, need := range []func() error{typeInformation, bpfFS, oneAtATime, datapath.Required} {
 		if err := need(); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
@@ -101,4 +101,25 @@ func bpfFS() error {
 		}
 	}
 	return errors.New("the kernel has no BPF file system (CONFIG_BPF_SYSCALL), in which attached programs are kept")
+}
+
+// oneAtATime fails where a program that handles a packet may be interrupted on its CPU by one that handles another: with PREEMPT_RT since Linux 6.18, where that may be built without
+// CONFIG_PREEMPT_RT_NEEDS_BH_LOCK. Programs keep what they work with in memory of the CPU. Which of the two a kernel is it does not tell.
+func oneAtATime() error {
+	if rt, err := os.ReadFile("/sys/kernel/realtime"); err != nil || strings.TrimSpace(string(rt)) != "1" {
+		return nil
+	}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("asking for the kernel's version: %w", err)
+	}
+	return preemptible(unix.ByteSliceToString(u.Release[:]))
+}
+
+func preemptible(release string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err == nil && (major < 6 || major == 6 && minor < 18) {
+		return nil
+	}
+	return fmt.Errorf("the real-time kernel %s may run programs for two packets on one CPU at once; boot one without PREEMPT_RT", release)
 }

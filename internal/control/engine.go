@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -32,7 +33,10 @@ const (
 )
 
 // silent are the parts that can change without an event; they are read once a second.
-const silent = kstate.XDP | kstate.Sockets | kstate.Netfilter | kstate.Sysctl
+const silent = unheard | kstate.Netfilter | kstate.Sysctl
+
+// unheard are those of them of which each beat says whether they did.
+const unheard = kstate.XDP | kstate.Sockets
 
 // Options configure an Engine.
 type Options struct {
@@ -245,15 +249,23 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			e.data.Pause()
 			dirty = silent
 		} else if gap >= beatEvery {
-			if err := e.data.Beat(); err != nil {
+			attached, err := e.data.Beat()
+			if err != nil {
 				return err
+			}
+			if attached {
+				dirty |= unheard
 			}
 			refresher.tick(now)
 		}
 		if now.Sub(beat) >= beatEvery {
 			beat = now
 		}
-		parts, err := e.reader.Wait(max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend(), e.compile())))
+		patience := max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend(), e.compile()))
+		if dirty&unheard != 0 {
+			patience = 0
+		}
+		parts, err := e.reader.Wait(patience)
 		if err != nil {
 			return fmt.Errorf("waiting for events: %w", err)
 		}
@@ -286,6 +298,19 @@ func needs(net *model.Network) (n datapath.Needs) {
 	return n
 }
 
+// switched says whether some switch (sysctl), of the namespace or of a device, has another value.
+func switched(old, new *model.Network) bool {
+	if !maps.Equal(old.Sysctl.Values, new.Sysctl.Values) {
+		return true
+	}
+	for _, l := range new.Links {
+		if was := old.Link(l.Index); was != nil && was != l && (was.Conf4 != l.Conf4 || was.Conf6 != l.Conf6) {
+			return true
+		}
+	}
+	return false
+}
+
 // round reads what is dirty and makes the data path follow. It returns what has changed by that very doing.
 func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts, err error) {
 	clock := time.Now()
@@ -314,6 +339,8 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	stages.Read = lap()
 	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
 		e.changedAt = time.Now()
+	} else if switched(s.Network, net) { // Linux's next lookup heeds it; no generation says so to what is remembered of earlier ones
+		e.data.Forget()
 	}
 	e.followNames(net)
 	policy := *e.policy.Load()

@@ -72,6 +72,7 @@ type Datapath struct {
 	devices         map[int]*deviceWords // of the snapshot that was committed last
 	moves           int                  // see basis
 	turn            uint64               // of the last plan
+	attached        uint64               // the sum of the last beat, see Beat
 }
 
 // applied is a plan that is in force, with the basis that its programs have.
@@ -142,7 +143,8 @@ func Open(o Options) (*Datapath, error) {
 		d.Close()
 		return nil, err
 	}
-	return d, d.Beat()
+	_, err = d.Beat()
+	return d, err
 }
 
 // Features tells what the probes found.
@@ -522,6 +524,11 @@ func (d *Datapath) stop(cause error) error {
 	d.store(offStale, 1)
 	d.last, d.inForce = nil, synth.Tables{}
 	return cause
+}
+
+// Holds says whether a hook is held, with a program or without.
+func (d *Datapath) Holds(index int, hook graph.Hook) bool {
+	return d.ports[hookKey{index, hook}] != nil
 }
 
 // Attachments counts the hooks that are held. Attaching changes what drivers can do, so a reader looks again when it grows.

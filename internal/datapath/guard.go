@@ -105,7 +105,6 @@ func (s *Snapshot) net(w bpfobj.Word) bpfobj.WordValue {
 // query runs the guard program in the calling thread's namespace.
 func (d *Datapath) query(index int) (q bpfobj.GuardQuery, err error) {
 	in := bpfobj.GuardQuery{Ifindex: uint32(index)}
-	memory := func(q *bpfobj.GuardQuery) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(q)), unsafe.Sizeof(*q)) } // of the layout that C gives it
 	if _, err := d.objects.guard.Run(&ebpf.RunOptions{Context: memory(&in), ContextOut: memory(&q)}); err != nil {
 		return q, fmt.Errorf("reading guard words: %w", err)
 	}
@@ -203,8 +202,11 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, b *basis, s *Sn
 			}
 			v, _ = s.word(w)
 		}
-		if v.Addr == 0 || int(*n) == len(list) {
+		if v.Addr == 0 {
 			continue
+		}
+		if int(*n) == len(list) { // synth's test of the largest port says that this is not
+			return left, fmt.Errorf("a program would rest on more than %d guard words of a family", len(list))
 		}
 		if !ok {
 			slot = d.occupy(w)
@@ -315,13 +317,20 @@ func (d *Datapath) Stale() bool {
 	return binary.NativeEndian.Uint64(b[:]) != 0
 }
 
-// Beat is the daemon's sign of life; programs pass everything to Linux when it is older than the watchdog's limit.
-func (d *Datapath) Beat() error {
-	if _, err := d.objects.beat.Run(&ebpf.RunOptions{}); err != nil {
-		return fmt.Errorf("stamping the watchdog: %w", err)
+// Beat is the daemon's sign of life; programs pass everything to Linux when it is older than the watchdog's limit. It also says whether something was attached to a device of
+// the calling thread's namespace, or taken away, since the last beat, of what raises no event: tcx programs, XDP programs by links, packet sockets. That may be the daemon's own.
+func (d *Datapath) Beat() (attached bool, err error) {
+	var in, out bpfobj.BeatQuery
+	if _, err := d.objects.beat.Run(&ebpf.RunOptions{Context: memory(&in), ContextOut: memory(&out)}); err != nil {
+		return false, fmt.Errorf("stamping the watchdog: %w", err)
 	}
-	return nil
+	attached = out.Attached != d.attached
+	d.attached = out.Attached
+	return attached, nil
 }
+
+// memory is a query as C lays it out.
+func memory[Q any](q *Q) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(q)), unsafe.Sizeof(*q)) }
 
 func flag(b bool) uint8 {
 	if b {

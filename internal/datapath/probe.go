@@ -29,6 +29,7 @@ type Features struct {
 	VethSKB     bool  `json:"veth_skb"`     // struct veth_xdp_buff, 6.3
 	SkipNeigh   bool  `json:"skip_neigh"`   // BPF_FIB_LOOKUP_SKIP_NEIGH, 6.3
 	TCX         bool  `json:"tcx"`          // 6.6
+	NFTSeq      bool  `json:"nft_sequence"` // the guard sees each change of nf_tables: struct net counts them (6.17, and late ones of earlier stable series, but not of 6.1)
 	FibMark     bool  `json:"fib_mark"`     // BPF_FIB_LOOKUP_MARK, 6.10
 	XDPFeatures bool  `json:"xdp_features"` // netdev genetlink tells what drivers can do, 6.3
 	Conntrack   bool  `json:"conntrack"`    // programs can look connections up, with nf_conntrack loaded
@@ -69,6 +70,7 @@ func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	f.FibMark = fibFlag(1 << 5)
 	f.XDPFeatures = hasEnum(kernel[0], "netdev_xdp_act")
 	f.TCX = haveTCX()
+	f.NFTSeq = hasMember(kernel[0], "netns_nftables", "base_seq")
 	if f.HZ, err = hz(); err != nil {
 		return f, err
 	}
@@ -175,6 +177,11 @@ func (f Features) Kernel() graph.Kernel {
 func hasFunc(spec *btf.Spec, name string) bool {
 	var fn *btf.Func
 	return spec.TypeByName(name, &fn) == nil
+}
+
+func hasMember(spec *btf.Spec, name, member string) bool {
+	var t *btf.Struct
+	return spec.TypeByName(name, &t) == nil && slices.ContainsFunc(t.Members, func(m btf.Member) bool { return m.Name == member })
 }
 
 func hasEnum(spec *btf.Spec, name string) bool {

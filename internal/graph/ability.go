@@ -131,6 +131,9 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 	if b.afxdp[l.Index] {
 		why = append(why, because(reason.AFXDP, "%s", l.Name))
 	}
+	if l.Kind == kindVeth && !l.PeerNS { // which clears them only between namespaces (skb_scrub_packet())
+		why = append(why, because(reason.LinkAttribute, "%s: frames of its peer in this namespace keep their marks", l.Name))
+	}
 	// A veth keeps tags in the skb whatever its offload flags say; socket-born frames are told apart in the data path.
 	if l.VLANStripping && l.Kind != kindVeth {
 		why = append(why, because(reason.LinkVLANStripping, "%s", l.Name))

@@ -14,7 +14,7 @@ import (
 // sysctlFiles are the namespace-wide switches, below /proc/sys/net. Those of a device come with its link message.
 var sysctlFiles = func() []string {
 	files := []string{
-		"ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_use_neigh", "ipv4/ip_forward_use_pmtu", "ipv4/ip_forward_update_priority",
+		"ipv4/fib_multipath_hash_policy", "ipv4/fib_multipath_hash_seed", "ipv4/fib_multipath_use_neigh", "ipv4/ip_forward_use_pmtu", "ipv4/ip_forward_update_priority",
 		"ipv4/ip_early_demux", "ipv4/tcp_early_demux", "ipv4/udp_early_demux", "ipv4/fib_notify_on_flag_change",
 		"ipv6/fib_multipath_hash_policy", "ipv6/fib_notify_on_flag_change",
 		"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables", "bridge/bridge-nf-call-arptables",

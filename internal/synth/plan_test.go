@@ -108,16 +108,7 @@ func TestReversePathModes(t *testing.T) {
 func TestGuardWords(t *testing.T) {
 	net, g := router()
 	both := only(t, Build(net, g)).Words
-	count := map[uint8]int{}
-	for _, w := range both {
-		count[w.Family()]++
-	}
-	var c bpfobj.Config
-	for family, room := range map[uint8]int{0: len(c.Guard), 4: len(c.Guard4), 6: len(c.Guard6)} {
-		if n := count[family]; n == 0 || n > room {
-			t.Errorf("%d guard words of family %d, the program has room for %d", n, family, room)
-		}
-	}
+	guardHasRoom(t, both)
 	g.Ports[0].Inputs[0].IP6 = graph.Path{Why: []graph.Why{{Reason: reason.ForwardingOff}}}
 	four := only(t, Build(net, g)).Words
 	if len(four) >= len(both) {
@@ -172,6 +163,38 @@ func TestBridgedPacketsThatRulesAreAskedFor(t *testing.T) {
 			if !slices.Contains(p.Words, Word{Word: want}) {
 				t.Errorf("at %s the guard does not watch %v", p.Hook, want)
 			}
+		}
+	}
+}
+
+// The port with the most to rest on: one of a bridge whose frames and routed packets are shown to rules of both families, and whose packets may be routed onto another bridge.
+func TestGuardWordsOfTheLargestPort(t *testing.T) {
+	_, g := router()
+	fast := graph.Path{Nodes: []graph.Node{{Kind: graph.NodeFIB}}}
+	call := graph.Call{By: "sysctl", All: true, Nodes: []graph.Node{{Kind: graph.NodeTrack}}}
+	port := g.Ports[0]
+	port.Hooks = []graph.Hook{graph.TC}
+	port.Bridge = &graph.Member{Index: 9, Name: "br0", VLANs: true, Path: graph.Path{Nodes: []graph.Node{{Kind: graph.NodeBridge}}}, Call4: call, Call6: call}
+	port.Inputs = []graph.Input{{Index: 9, Name: "br0", IP4: fast, IP6: fast},
+		{Index: 15, Name: "br0.5", VLANs: []model.VLAN{{Proto: 0x8100, ID: 5}}, IP4: fast, IP6: fast}}
+	s := shared{onto: others{more: true}, ontoVLANs: true}
+	p := s.port(&model.Link{Index: port.Index, Kind: "veth"}, port, true)
+	if c := p.Programs[0].Config; c.Bridge != bpfobj.BridgeHost || c.Onto == 0 || c.Called4 != bpfobj.CalledAll || c.Called6 != bpfobj.CalledAll {
+		t.Fatalf("the program is %+v", c)
+	}
+	guardHasRoom(t, p.Programs[0].Words)
+}
+
+func guardHasRoom(t *testing.T, words []Word) {
+	t.Helper()
+	count := map[uint8]int{}
+	for _, w := range words {
+		count[w.Family()]++
+	}
+	var c bpfobj.Config
+	for family, room := range map[uint8]int{0: len(c.Guard), 4: len(c.Guard4), 6: len(c.Guard6)} {
+		if n := count[family]; n == 0 || n > room {
+			t.Errorf("%d guard words of family %d, the program has room for %d", n, family, room)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func changeTraps() []hand {
 		{"link", Excuse{Out: []int{1}, In: []int{1}}, [][]string{{"ip link set p1 down"}, {"ip link set p1 up", "ip neighbour replace 10.0.1.10 lladdr 02:00:00:01:02:02 dev p1 nud permanent", "ip route replace 10.5.0.0/16 via 10.0.1.10"}}},
 		{"mac", Excuse{In: []int{0}}, [][]string{{"ip link set p0 address 02:00:00:00:77:77"}, {"ip link set p0 address 02:00:00:00:01:01"}}},
 		{"egress-mac", Excuse{}, [][]string{{"ip link set p1 address 02:00:00:00:77:78"}}},
-		{"xfrm", both, [][]string{{"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir fwd action block"}, {"ip xfrm policy flush"}}},
+		{"xfrm", both, [][]string{{"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir fwd action block"}, {"ip xfrm policy flush"}, {"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir out action block"}, {"ip xfrm policy flush"}}},
 		{"qdisc", Excuse{Out: []int{1}}, [][]string{{"tc qdisc add dev p1 root tbf rate 1gbit burst 128k latency 400ms"}, {"tc qdisc del dev p1 root"}}},
 		{"multipath", Excuse{}, [][]string{{"ip route replace 10.5.0.0/16 nexthop via 10.0.1.10 nexthop via 10.0.2.10"}, {"ip route replace 10.5.0.0/16 via 10.0.1.10"}}},
 		{"hash-policy", Excuse{Prefixes: net5}, [][]string{{"ip route replace 10.5.0.0/16 nexthop via 10.0.1.10 nexthop via 10.0.2.10"}, {"sysctl net.ipv4.fib_multipath_hash_policy=1"}, {"sysctl net.ipv4.fib_multipath_hash_policy=0"}}},
@@ -170,7 +170,8 @@ func changeTraps() []hand {
 		{"nft table ip t { chain a { type filter hook forward priority 0; udp dport 2000 drop; }; }"}, {"nft add rule ip t a tcp dport 2000 drop"}, {"nft flush ruleset"},
 		{"nft table ip6 t { chain a { type filter hook forward priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"}, {"nft table ip t { chain a { type filter hook prerouting priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"},
 		{"nft table ip6 t { chain a { type filter hook postrouting priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"}, {"nft table ip t { chain a { type filter hook postrouting priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"},
-		{"nft table ip6 t { chain a { type filter hook prerouting priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"}, {"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir fwd action block"}, {"ip xfrm policy flush"},
+		{"nft table ip6 t { chain a { type filter hook prerouting priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"}, {"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir fwd action block"}, {"ip xfrm policy flush"}, {"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir out action block"}, {"ip xfrm policy flush"},
+		{"ip xfrm policy add src 2001:db8::/32 dst 2001:db8:5::/48 dir out action block"}, {"ip xfrm policy flush"},
 		{"ip -6 rule add pref 50 to 2001:db8:5::/48 prohibit"}, {"ip -6 rule del pref 50"}, {"sysctl net.ipv6.conf.all.forwarding=0"},
 	} {
 		at.steps = append(at.steps, atOnce(all, do...))
@@ -180,6 +181,7 @@ func changeTraps() []hand {
 		{"ip route replace 10.5.0.0/16 via 10.0.2.10"}, {"ip route replace 2001:db8:5::/48 via fd00::3:0:0:0:10"}, {"ip route add blackhole 10.1.0.0/17"}, {"ip route add blackhole 2001:db8:1::/52"}, {"ip route del blackhole 10.1.0.0/17"},
 		{"ip route replace 10.5.0.0/16 nexthop via 10.0.1.10 nexthop via 10.0.2.10"}, {"ip link set p1 mtu 1300"}, {"ip rule add pref 50 to 10.5.0.0/16 prohibit"}, {"ip rule del pref 50"}, {"ip address add 10.0.0.10/32 dev lo"}, {"ip address del 10.0.0.10/32 dev lo"},
 		{"sysctl net.ipv4.conf.all.rp_filter=1"}, {"nft table inet t { chain a { type filter hook forward priority 0; udp dport 2000 drop; }; }"}, {"nft flush ruleset"},
+		{"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir out action block"}, {"ip xfrm policy flush"}, {"ip xfrm policy add src 10.0.0.0/8 dst 10.5.0.0/16 dir fwd action block"}, {"ip xfrm policy flush"},
 		{"sysctl net.ipv6.conf.p0.forwarding=0"}, {"sysctl net.ipv6.conf.p0.forwarding=1"}, {"sysctl net.ipv4.conf.p0.forwarding=0"}, {"sysctl net.ipv6.conf.all.forwarding=0"},
 	} {
 		cold.steps = append(cold.steps, frozen(join(all, sizes(1301)), do...), step(all))

@@ -19,6 +19,7 @@ type ruleSet struct {
 	do        []string
 	packets   []Packet
 	reasons   []string // to be met when rules are fast
+	slow      Excuse   // beside what rules excuse
 }
 
 // drop is the reason of packets that a rule ends, reach of those that a rule only Linux can evaluate may meet.
@@ -114,6 +115,16 @@ func tableSets(web []Packet) []ruleSet {
 			"-A FORWARD -i p0 -j in", "-A FORWARD -p udp -j ACCEPT", "-A FORWARD -g end", "-A in -p tcp -j web", "-A in -s 10.0.0.10/32 -j RETURN", "-A in -j ACCEPT", "-A web -p tcp -m tcp --dport 80 -j DROP", "-A web -j RETURN", "-A end -p icmp -j ACCEPT", "-A end -p gre -j DROP")}, drop, "fast")
 		add("mangle "+kind, "marks and TOS are set and asked for", []string{restore("iptables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]; :POSTROUTING ACCEPT [0:0]",
 			"-A PREROUTING -p udp -j MARK --set-mark 5", "-A FORWARD -m mark --mark 5 -j DSCP --set-dscp 10", "-A POSTROUTING -m dscp --dscp 10 -o p1", "-A POSTROUTING -p tcp -j TOS --set-tos 0x10/0x3f")}, "fast")
+		add("security "+kind, "the table that few know, behind filter's", []string{restore("iptables-"+kind, "security", ":FORWARD ACCEPT [0:0]", "-A FORWARD -p tcp -m tcp --dport 80 -j DROP"),
+			restore("ip6tables-"+kind, "security", ":FORWARD ACCEPT [0:0]", "-A FORWARD -p udp -m udp --dport 53 -j DROP")}, drop, "fast")
+		add("only Linux "+kind, "what only Linux can do to packets, for some of the traffic: to a program, a copy to elsewhere, to a class, traced", []string{
+			restore("iptables-"+kind, "raw", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p icmp -j TRACE"),
+			restore("iptables-"+kind, "mangle", ":FORWARD ACCEPT [0:0]", "-A FORWARD -p udp -m udp --dport 53 -j TEE --gateway 10.0.2.10", "-A FORWARD -p udp -m udp --dport 2000 -j CLASSIFY --set-class 1:2"),
+			restore("iptables-"+kind, "filter", ":FORWARD ACCEPT [0:0]", "-A FORWARD -p tcp -m tcp --dport 80 -j NFQUEUE --queue-num 7 --queue-bypass", "-A FORWARD -p sctp -j NFQUEUE --queue-num 7"),
+			restore("ip6tables-"+kind, "mangle", ":FORWARD ACCEPT [0:0]", "-A FORWARD -p udp -m udp --dport 53 -j CLASSIFY --set-class 1:2")}, reach, "fast")
+		add("proxy "+kind, "packets for a proxy that does not listen, which drops them", []string{
+			restore("iptables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -m tcp --dport 80 -j TPROXY --on-port 9999 --tproxy-mark 1"),
+			restore("ip6tables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -m tcp --dport 80 -j TPROXY --on-port 9999 --tproxy-mark 1")}, reach, "fast")
 		add("policy only "+kind, "empty chains count for their policies", []string{restore("iptables-"+kind, "filter", ":FORWARD ACCEPT [0:0]"), restore("ip6tables-"+kind, "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]")}, "fast")
 	}
 	add("nft chains", "several base chains of a hook, user chains, a policy", []string{nftFile("add table ip t", "add chain ip t u", "add chain ip t a { type filter hook forward priority -5; }", "add chain ip t b { type filter hook forward priority 5; policy drop; }",
@@ -140,8 +151,11 @@ func tableSets(web []Packet) []ruleSet {
 func setSets(web []Packet) []ruleSet {
 	return []ruleSet{
 		{name: "ipset", why: "sets of addresses, networks and services", packets: web, reasons: []string{drop, "fast"}, do: []string{
-			"ipset restore\ncreate a hash:ip counters\ncreate n hash:net counters\ncreate p hash:ip,port\nadd a 172.20.0.1\nadd a 10.3.4.5\nadd n 10.5.0.0/16\nadd n 10.5.9.0/24 nomatch\nadd p 10.1.2.3,udp:2000\n",
+			"ipset restore\ncreate a hash:ip\ncreate n hash:net\ncreate p hash:ip,port\nadd a 172.20.0.1\nadd a 10.3.4.5\nadd n 10.5.0.0/16\nadd n 10.5.9.0/24 nomatch\nadd p 10.1.2.3,udp:2000\n",
 			forwardChain("iptables-legacy", "ACCEPT", "-m set --match-set a src -j DROP", "-p tcp -m set ! --match-set n dst", "-p tcp -m tcp --dport 80 -m set --match-set n dst -j DROP", "-m set --match-set p dst,dst -j DROP")}},
+		{name: "ipset counted", why: "sets that count are asked by Linux alone", slow: Excuse{IP4: true}, packets: web, do: []string{
+			"ipset restore\ncreate a hash:ip counters\ncreate n hash:net counters\nadd a 172.20.0.1\nadd a 10.3.4.5\nadd n 10.5.0.0/16\nadd n 10.5.9.0/24 nomatch\n",
+			forwardChain("iptables-legacy", "ACCEPT", "-m set --match-set a src -j DROP", "-p tcp -m tcp --dport 80 -m set --match-set n dst -j DROP")}},
 		{name: "nft sets", why: "sets, concatenations and verdict maps", packets: web, reasons: []string{drop, "fast"}, do: []string{nftFile("add table ip t", "add set ip t s { type ipv4_addr; flags interval; counter; }", "add element ip t s { 172.20.0.0/16, 10.3.0.0/16 }",
 			"add set ip t c { type ipv4_addr . inet_service; flags interval; }", "add element ip t c { 10.5.0.0/16 . 75-85, 10.1.0.0/16 . 7 }", "add map ip t m { type inet_proto : verdict; }", "add chain ip t u", "add element ip t m { icmp : accept, gre : drop, udp : jump u }",
 			"add chain ip t f { type filter hook forward priority 0; }", "add rule ip t f ip saddr @s counter drop", "add rule ip t f ip daddr . tcp dport @c counter drop", "add rule ip t u udp sport 53 counter drop", "add rule ip t f meta l4proto vmap @m", "add rule ip t f counter")}},
@@ -162,15 +176,15 @@ func setSets(web []Packet) []ruleSet {
 	}
 }
 
-// notYet are the cases above, by what their names begin with, whose traffic is not fast yet: sets.
-var notYet = []string{"ipset", "nft sets"}
-
 // ruleTraps are the cases.
 func ruleTraps() []hand {
 	var out []hand
 	for _, r := range ruleSets() {
 		h := hand{name: "rules " + r.name, why: r.why, loads: true, slow: Excuse{Rules: true}, reasons: r.reasons, steps: []handStep{step(r.packets, append(to5(gw1, gw1v6), r.do...)...)}}
-		if !rulesFast || slices.ContainsFunc(notYet, func(name string) bool { return strings.HasPrefix(r.name, name) }) {
+		if r.slow.IP4 || r.slow.IP6 {
+			h.slow = r.slow
+		}
+		if !rulesFast {
 			h.slow, h.reasons = Excuse{IP4: true, IP6: true}, nil
 		}
 		out = append(out, h)

@@ -151,8 +151,9 @@ func compareHearing(linux, shunt hearing, own *addresses) []string {
 	return diffs
 }
 
-// socketsWithin is when shunt knows of a socket or program that no event and no guard word tells of: it looks once a second.
-const socketsWithin = 1200 * time.Millisecond
+// socketsWithin is when shunt knows of a socket or program that no event and no guard word tells of: each beat looks for traces of it, of which there are twenty a second. The
+// rig keeps the processors busy.
+const socketsWithin = 400 * time.Millisecond
 
 // listens says whether a step opens or closes sockets, or attaches programs, that shunt has to look for.
 func (s *Step) listens() bool {
