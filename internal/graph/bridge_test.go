@@ -168,6 +168,8 @@ var bridgeDecisions = []decision{
 		[]change{bridged01, nf(nfChain(model.BridgeFamily, "input", 0))}},
 	{"a program on the bridge", reason.ForeignTC, toBridge("eth0"), []change{bridged01, program("br0", "tcx-ingress", false)}, []change{bridged01, program("br0", "tcx-egress", false)}},
 	{"XDP on the bridge", reason.ForeignXDP, toBridge("eth0"), []change{bridged01, program("br0", "xdp-generic", false)}, []change{bridged01}},
+	{"a listener to frames that are not routed", reason.PacketSocket, overXDP("eth0"), []change{able, bridged01, listener(model.PacketSocket{Index: 2, Protocol: ethPAll, Harmless: true, OfBridge: true})},
+		[]change{able, bridged01, listener(model.PacketSocket{Index: 2, Protocol: ethPAll, Harmless: true})}},
 	{"tcpdump -p on the bridge", reason.PacketSocket, toBridge("eth1"), []change{bridged01, listener(model.PacketSocket{Index: 9, Protocol: ethPAll})},
 		[]change{bridged01, listener(model.PacketSocket{Index: 9, Protocol: ethPAll, Harmless: true})}},
 	{"chains at the bridge's ingress", reason.NetfilterNetdev, toBridge("eth0"),

@@ -69,6 +69,7 @@ type facts struct {
 	ecmp4, ecmp6 bool // a multipath route exists
 	validMark    bool // somewhere the way back is looked up with the mark
 	forwards4    bool // some device forwards IPv4
+	renamed      bool // packets may have come by a bridge or VRF where a program says that they came by its port
 }
 
 func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
@@ -80,12 +81,13 @@ func newBuilder(net *model.Network, policy Policy, g *Graph) *builder {
 	for _, l := range net.Links {
 		b.validMark = b.validMark || l.Conf4.SrcValidMark
 		b.forwards4 = b.forwards4 || l.Conf4.Forwarding
+		b.renamed = b.renamed || l.Kind == kindVRF || l.Kind == kindBridge
 		if l.Lower != 0 {
 			b.uppers[l.Lower] = append(b.uppers[l.Lower], l)
 		}
 	}
 	for _, s := range net.Sockets.Packet {
-		if !s.Harmless {
+		if !s.Harmless || s.OfBridge {
 			b.taps[s.Index] = append(b.taps[s.Index], tap{s})
 		}
 	}

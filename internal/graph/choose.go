@@ -193,6 +193,9 @@ func (b *builder) served(i int, choices []choice) int {
 	return 0
 }
 
+// NoWayOut begins what is said with reason.NothingToWin where that is for want of a way out; the reasons of those that there are stand with them (Egress).
+const NoWayOut = "no other interface can be entered from "
+
 // settle makes what becomes of a device, after what it stands on and belongs to.
 func (b *builder) settle(d *device) {
 	if d.final != nil || d.settling {
@@ -210,7 +213,7 @@ func (b *builder) settle(d *device) {
 		if d.choice.routed {
 			p.Hooks = append(p.Hooks, XDP)
 		} else {
-			p.XDP = []Why{because(reason.NothingToWin, "no other interface can be entered from XDP")}
+			p.XDP = []Why{because(reason.NothingToWin, NoWayOut+"XDP")}
 		}
 	}
 	joinBridge(&p, XDP, d.choice.acrossXDP)
@@ -246,7 +249,7 @@ func chooseTC(p *Port, d *device) {
 	case c.served != 0:
 		p.TC = []Why{because(reason.NothingToWin, "XDP reaches every interface that tc could")}
 	default:
-		p.TC = []Why{because(reason.NothingToWin, "no other interface can be entered from tc")}
+		p.TC = []Why{because(reason.NothingToWin, NoWayOut+"tc")}
 	}
 }
 

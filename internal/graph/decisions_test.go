@@ -295,6 +295,8 @@ var decisions = []decision{
 	{"and is not entered from there", reason.LinkXDPUnsupported, outXDP("eth0"), []change{asVXLAN("eth0")}, []change{}},
 	{"a tunnel larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.MTU = 1451 })}, []change{asVXLAN("eth0")}},
 	{"a tunnel of IPv6 larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.IP6 = true })}, []change{asVXLAN("eth0")}},
+	{"a tunnel larger than a path that Linux learned", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), network(func(n *model.Network) { n.Routes.Path4 = 1400 })},
+		[]change{asVXLAN("eth0"), network(func(n *model.Network) { n.Routes.Path6 = 1400 })}},
 	{"a tunnel whose underlay is in another namespace", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.PeerNS = true })}, []change{asVXLAN("eth0")}},
 	{"a tunnel larger than one device that its packets could leave by", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth1", func(l *model.Link) { l.MTU = 1499 })},
 		[]change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.Lower = 4 }), on("eth1", func(l *model.Link) { l.MTU = 1499 })}},
@@ -324,6 +326,11 @@ var decisions = []decision{
 		[]change{with(vlan(5, "eth0.5", 2, 5)), policy(func(p *Policy) { p.Exclude = []string{"eth1"} })}},
 	{"but from tc", reason.Excluded, outTC("eth0.5"), nil,
 		[]change{with(vlan(5, "eth0.5", 2, 5)), policy(func(p *Policy) { p.Exclude = []string{"eth0"} })}},
+	{"marks from a peer in this namespace", reason.LinkAttribute, atXDP("eth0"),
+		[]change{able, everywhere(asVeth), hook("xdp"), on("eth0", func(l *model.Link) { l.PeerNS = false })},
+		[]change{able, everywhere(asVeth), hook("xdp")}},
+	{"which tc sees", reason.LinkAttribute, atTC("eth0"), nil,
+		[]change{able, everywhere(asVeth), on("eth0", func(l *model.Link) { l.PeerNS = false })}},
 	{"marks for a peer in this namespace", reason.LinkAttribute, outXDP("eth0"),
 		[]change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, mark), everywhere(asVeth), hook("xdp"), on("eth0", func(l *model.Link) { l.PeerNS = false })},
 		[]change{able, chainOf(ruleset.IP4, ruleset.Forward, ruleset.Accept, mark), everywhere(asVeth), hook("xdp")}},
@@ -449,6 +456,14 @@ var decisions = []decision{
 	{"tcpdump -i any", reason.PacketSocket, atXDP("eth0"), []change{listener(model.PacketSocket{Protocol: ethPAll})}, []change{listener(model.PacketSocket{Protocol: ethPAll, Harmless: true})}},
 	{"tcpdump sees what tc takes", reason.PacketSocket, atTC("eth0"), nil, []change{listener(model.PacketSocket{Index: 2, Protocol: ethPAll})}},
 	{"a socket for IPv4 alone does not", reason.PacketSocket, anyHook("eth0"), []change{listener(model.PacketSocket{Index: 2, Protocol: 0x0800})}, []change{listener(model.PacketSocket{Index: 2, Protocol: 0x88cc, Harmless: true})}},
+	{"a socket for IPv4 alone below a VLAN", reason.PacketSocket, atTC("eth0.5"),
+		[]change{with(vlan(5, "eth0.5", 2, 5)), listener(model.PacketSocket{Index: 2, Protocol: 0x0800})},
+		[]change{with(vlan(5, "eth0.5", 2, 5)), listener(model.PacketSocket{Index: 2, Protocol: ethPAll})}},
+	{"a socket for IPv4 alone on a bond's slave", reason.PacketSocket, atTC("bond0"),
+		[]change{asBond(bondXOR), listener(model.PacketSocket{Index: 4, Protocol: 0x0800})}, []change{asBond(bondXOR), listener(model.PacketSocket{Index: 4, Protocol: ethPAll})}},
+	{"a listener to what is bridged alone", reason.PacketSocket, atXDP("eth0"), nil, []change{listener(model.PacketSocket{Index: 2, Protocol: ethPAll, Harmless: true, OfBridge: true})}},
+	{"a program on the way out that may ask for the way in", reason.ForeignTC, outTC("eth0"),
+		[]change{program("eth0", "tcx-egress", false), inVRF}, []change{program("eth0", "tcx-egress", false)}},
 	{"tcpdump on a VLAN", reason.PacketSocket, ip4("eth0.5"),
 		[]change{with(vlan(5, "eth0.5", 2, 5)), listener(model.PacketSocket{Index: 5, Protocol: ethPAll})},
 		[]change{with(vlan(5, "eth0.5", 2, 5)), with(vlan(6, "eth0.6", 2, 6)), listener(model.PacketSocket{Index: 6, Protocol: ethPAll})}},
@@ -480,6 +495,7 @@ func TestDecisions(t *testing.T) {
 	for _, d := range slices.Concat(decisions, bridgeDecisions) {
 		has := func(w Why) bool { return w.Reason == d.reason }
 		if d.make != nil {
+			inOrder(t, Build(router(d.make...)))
 			if got := d.place.look(t, Build(router(d.make...))); !slices.ContainsFunc(got, has) {
 				t.Errorf("%s: %s is %v, want %s", d.what, d.place.name, got, d.reason)
 			}
@@ -488,6 +504,30 @@ func TestDecisions(t *testing.T) {
 			if got := d.place.look(t, Build(router(d.near...))); len(got) > 0 && !expected(d.place.name, got) {
 				t.Errorf("near %s: %s is %v, want nothing", d.what, d.place.name, got)
 			}
+		}
+	}
+}
+
+// inOrder checks that the nodes of each path stand as Order says.
+func inOrder(t *testing.T, g *Graph) {
+	t.Helper()
+	ordered := func(p Path) {
+		last := -1
+		for _, n := range p.Nodes {
+			at := slices.Index(Order, n.Kind)
+			if at <= last {
+				t.Errorf("node %s comes after %s", n.Kind, Order[max(0, last)])
+			}
+			last = at
+		}
+	}
+	for _, p := range g.Ports {
+		if p.Bridge != nil {
+			ordered(p.Bridge.Path)
+		}
+		for _, in := range p.Inputs {
+			ordered(in.IP4)
+			ordered(in.IP6)
 		}
 	}
 }

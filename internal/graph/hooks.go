@@ -35,14 +35,31 @@ func (t tap) on(l *model.Link) Why {
 
 // tapsOn lists the packet sockets that see a device. Sockets for every protocol see frames before tc on the way in and after
 // it on the way out, so only XDP hides frames from them; sockets for one protocol see them after tc, where the fast path has
-// already taken them.
+// already taken them. What a socket can accept only of frames between the ports of a bridge it sees at such ports.
 func (b *builder) tapsOn(l *model.Link, early bool) []Why {
 	var why []Why
+	bridged := l.Port != nil
 	for _, list := range [][]tap{b.taps[0], b.taps[l.Index]} {
 		for _, t := range list {
-			if (t.Protocol == ethPAll) == early {
+			if (t.Protocol == ethPAll) == early && (!t.Harmless || t.OfBridge && bridged) {
 				why = append(why, t.on(l))
 			}
+		}
+	}
+	return why
+}
+
+// tapsBelow lists the sockets for one protocol on the devices that a device's packets came by before: they see the packets last of all, when the
+// device above has had them (the orig_dev of __netif_receive_skb_core()).
+func (b *builder) tapsBelow(l *model.Link) []Why {
+	var why []Why
+	chain, _ := b.lowers(l)
+	for _, d := range chain[1:] {
+		why = join(why, b.tapsOn(d, false))
+	}
+	if port := chain[len(chain)-1]; port.Kind == kindBond {
+		for _, s := range b.bondSlaves(port) {
+			why = join(why, b.tapsOn(s, false))
 		}
 	}
 	return why
@@ -97,15 +114,20 @@ func (b *builder) xdpEgressHooks(l *model.Link) []Why {
 
 // tcEgressFilters are the classic classifiers that see no difference between a packet that Linux forwards and one that a tc
 // program redirects. The others may look at the packet's route, which a redirected packet does not have, nor has it a connection; and it came by
-// a port where Linux would say that it came by the port's bridge or VRF.
+// a port where Linux would say that it came by the port's bridge or VRF. Whether a program asks that is not known.
 var tcEgressFilters = map[string]bool{"bpf": true, "u32": true, "flower": true, "matchall": true, "fw": true}
 
 // tcEgressHooks gives the reasons in what a packet redirected by tc would not meet on a device, or meet in another state:
 // redirected packets pass qdiscs and tc filters, but the kernel skips netfilter's egress hook for them (nf_skip_egress).
 func (b *builder) tcEgressHooks(l *model.Link) []Why {
 	var why []Why
+	for _, p := range l.TCX {
+		if b.renamed && !p.Own && p.Hook != "tcx-ingress" {
+			why = append(why, because(reason.ForeignTC, "%s: program %d %s at %s may ask which bridge or VRF a packet came by", l.Name, p.ID, p.Name, p.Hook))
+		}
+	}
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input) {
+		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input || b.renamed && f.Kind == "bpf") {
 			why = append(why, b.filter(l, f))
 		}
 	}

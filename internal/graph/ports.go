@@ -13,7 +13,7 @@ import (
 // packets it receives with theirs. Whether attaching wins anything is settled by chooseHooks.
 func (b *builder) describePort(l *model.Link) Port {
 	p := Port{Index: l.Index, Name: model.PrintableName(l.Name), Kind: l.Kind, Hooks: []Hook{}, Inputs: []Input{}}
-	both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l))
+	both := join(b.state(l), b.asked(l), b.stacked(l), b.ingressHooks(l), b.tapsBelow(l))
 	br := b.bridge(l)
 	if br == nil {
 		both = join(both, b.master(l))

@@ -49,8 +49,8 @@ func headroom(v *model.VXLAN) int {
 	return vxlanHeadroom4
 }
 
-// underlay gives the least that may bind a tunnel's packets, and what does: the device that it names, else every one that is no port of a bridge and no tunnel, and
-// the MTU of any route.
+// underlay gives the least that may bind a tunnel's packets, and what does: the device that it names, else every one that is no port of a bridge and no tunnel,
+// the MTU of any route, and that of any path that Linux learned.
 func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 	least := func(n int, who string) {
 		if by == "" || n < mtu {
@@ -74,6 +74,13 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 		if other := model.IP4 + model.IP6 - family; r.MTU != 0 && r.Family != other {
 			least(int(r.MTU), "a route")
 		}
+	}
+	path := b.net.Routes.Path4
+	if tunnel.VXLAN.IP6 {
+		path = b.net.Routes.Path6
+	}
+	if path != 0 {
+		least(int(path), "a path, as Linux learned from ICMP")
 	}
 	return mtu, by
 }

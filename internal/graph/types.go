@@ -181,7 +181,10 @@ type Node struct {
 	Params map[string]string `json:"params,omitempty"`
 }
 
-// The node kinds, in the order in which a packet can pass them. One file in bpf/node for each.
+// Order is that in which a packet passes nodes (bpf/node/pipeline.h). No path has all of them.
+var Order = []string{NodeVLAN, NodeBridge, NodeIP4, NodeIP6, NodeTrack, NodeRulesIn, NodeNAT, NodeLocal, NodeSpecial, NodeFIB, NodeRPFilter, NodeEgress, NodeRulesOut, NodeGuard, NodeRewrite, NodeRedirect}
+
+// The node kinds. One file in bpf/node for each.
 const (
 	NodeBridge   = "bridge"        // known unicast between ports of a bridge, by its own table
 	NodeGuard    = "guard"         // live generation guard and watchdog

@@ -3,24 +3,24 @@
 package kstate
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
 // The classic BPF filter of a packet socket tells what it can see. Only what it does to ordinary forwarded packets matters:
 // if it rejects all of those, the socket loses nothing when they bypass Linux. So the filter is run on an abstract packet:
-// a plain IPv4 or IPv6 packet that the fast path could forward. What the fast path knows of it is fixed (ethertype, version,
-// no fragment, unicast MAC, a protocol other than the control ones), everything else is unknown, and at a branch on
+// one that the fast path could forward. What the fast path knows of it is fixed (of what it routes ethertype, version,
+// no fragment, unicast MAC), everything else is unknown, and at a branch on
 // an unknown value both ways are followed. If any way can accept, the socket is not harmless.
 
 // filterSteps bounds the work; a filter that needs more is not understood.
 const filterSteps = 20000
 
-// value is a number that is known, or of which only some bits are: v where mask is set. A port is one that is none of DHCP's:
-// a forwarded packet can have those too, but what a DHCP client waits for is addressed to it and never forwarded, and it
-// drops all else.
+// value is a number that is known, or of which only some bits are: v where mask is set. It is none of those in not; nil for none.
 type value struct {
 	v, mask uint32
-	port    bool
+	not     *[]uint32
 }
 
 func exactly(v uint32) value { return value{v: v, mask: ^uint32(0)} }
@@ -30,6 +30,11 @@ func (a value) max() uint32 { return a.v&a.mask | ^a.mask }
 
 func (a value) known() bool { return a.mask == ^uint32(0) }
 
+// may says whether it can be n.
+func (a value) may(n uint32) bool {
+	return (a.v^n)&a.mask == 0 && (a.not == nil || !slices.Contains(*a.not, n))
+}
+
 // cpu is the state of the classic BPF machine.
 type cpu struct {
 	pc   int
@@ -37,9 +42,9 @@ type cpu struct {
 	mem  [16]value
 }
 
-// filterHarmless says whether a filter (an array of struct sock_filter) rejects every packet that the fast path could
+// filterHarmless says whether a filter (an array of struct sock_filter) rejects every packet of some kinds that the fast path could
 // forward, as a socket of the given type and protocol sees them.
-func filterHarmless(raw []byte, typ byte, proto uint16) bool {
+func filterHarmless(raw []byte, typ byte, proto uint16, kinds []abstractPacket) bool {
 	prog := make([]unix.SockFilter, len(raw)/8)
 	for i := range prog {
 		b := raw[8*i:]
@@ -52,8 +57,8 @@ func filterHarmless(raw []byte, typ byte, proto uint16) bool {
 	if typ == unix.SOCK_DGRAM { // sees the packet from its network header on
 		base = 14
 	}
-	for _, p := range abstractPackets {
-		if (proto == unix.ETH_P_ALL || uint32(proto) == p.ethertype) && mayAccept(prog, p, base) {
+	for _, p := range kinds {
+		if (proto == unix.ETH_P_ALL || p.ethertype.may(uint32(proto))) && mayAccept(prog, p, base) {
 			return false
 		}
 	}
@@ -118,10 +123,8 @@ func (c *cpu) branch(in unix.SockFilter) (yes, no bool) {
 		k = c.x
 	}
 	switch op := in.Code & 0xf0; {
-	case op == unix.BPF_JEQ && c.a.port && k.known() && (k.v == 67 || k.v == 68 || k.v == 546 || k.v == 547):
-		return false, true
 	case op == unix.BPF_JEQ:
-		if common := c.a.mask & k.mask; c.a.v&common != k.v&common {
+		if common := c.a.mask & k.mask; c.a.v&common != k.v&common || k.known() && !c.a.may(k.v) {
 			return false, true
 		}
 		if c.a.known() && k.known() {

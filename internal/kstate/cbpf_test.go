@@ -15,7 +15,7 @@ import (
 )
 
 // compiled reads testdata/filters.txt.
-func compiled(t *testing.T, each func(name string, harmless bool, raw []byte)) {
+func compiled(t *testing.T, each func(name string, routed, bridged bool, raw []byte)) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/filters.txt")
 	if err != nil {
@@ -26,7 +26,7 @@ func compiled(t *testing.T, each func(name string, harmless bool, raw []byte)) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		words := strings.Fields(f[2])
+		words := strings.Fields(f[3])
 		var raw []byte
 		for i := 1; i < len(words); i += 4 {
 			n := [4]uint64{}
@@ -39,14 +39,17 @@ func compiled(t *testing.T, each func(name string, harmless bool, raw []byte)) {
 			raw = append(raw, byte(n[1]), byte(n[2]))
 			raw = binary.NativeEndian.AppendUint32(raw, uint32(n[3]))
 		}
-		each(f[0], f[1] == "yes", raw)
+		each(f[0], f[1] == "yes", f[2] == "yes", raw)
 	}
 }
 
 func TestFilters(t *testing.T) {
-	compiled(t, func(name string, harmless bool, raw []byte) {
-		if got := filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL); got != harmless {
-			t.Errorf("%q: harmless = %t, want %t", name, got, harmless)
+	compiled(t, func(name string, routed, bridged bool, raw []byte) {
+		if got := filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL, routedPackets); got != routed {
+			t.Errorf("%q: harmless for what is routed = %t, want %t", name, got, routed)
+		}
+		if got := filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL, bridgedPackets); got != bridged {
+			t.Errorf("%q: harmless for what is bridged = %t, want %t", name, got, bridged)
 		}
 	})
 }
@@ -57,9 +60,13 @@ func TestFiltersAgainstPackets(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	compiled(t, func(name string, _ bool, raw []byte) {
-		if !filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL) {
-			return
+	compiled(t, func(name string, _, _ bool, raw []byte) {
+		var makes []func(*rand.Rand) []byte
+		if filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL, routedPackets) {
+			makes = append(makes, routed)
+		}
+		if filterHarmless(raw, unix.SOCK_RAW, unix.ETH_P_ALL, bridgedPackets) {
+			makes = append(makes, bridged)
 		}
 		var prog []bpf.Instruction
 		for i := 0; i < len(raw); i += 8 {
@@ -69,18 +76,38 @@ func TestFiltersAgainstPackets(t *testing.T) {
 		if err != nil {
 			return // an extension that the machine lacks
 		}
-		for range 5000 {
-			p := forwarded(rnd)
-			if n, err := vm.Run(p); err != nil || n != 0 {
-				t.Errorf("%q accepts %x (%v)", name, p, err)
-				return
+		for _, next := range makes {
+			for range 5000 {
+				p := next(rnd)
+				if n, err := vm.Run(p); err != nil || n != 0 {
+					t.Errorf("%q accepts %x (%v)", name, p, err)
+					return
+				}
 			}
 		}
 	})
 }
 
+// bridged is a frame that may pass from one port of a bridge to another: half of them of the protocols that filters like to ask for.
+func bridged(rnd *rand.Rand) []byte {
+	p := make([]byte, 60+rnd.IntN(100))
+	for i := range p {
+		p[i] = byte(rnd.Uint32())
+	}
+	p[0] &^= 1
+	if rnd.IntN(2) == 0 {
+		binary.BigEndian.PutUint16(p[12:], []uint16{0x800, 0x86dd, 0x8863, 0x8864, 0x888e, 0x88cc, 0x8100, 0x88a8, 0x0042}[rnd.IntN(9)])
+		p[14] = []byte{0x45, 0x46, 0x60, 0x42}[rnd.IntN(4)]
+	}
+	switch binary.BigEndian.Uint16(p[12:]) {
+	case 0x806, 0x8035, 0x88e3, 0x8902:
+		p[12] = 9
+	}
+	return p
+}
+
 // forwarded makes a random packet that a router forwards fast.
-func forwarded(rnd *rand.Rand) []byte {
+func routed(rnd *rand.Rand) []byte {
 	p := make([]byte, 60+rnd.IntN(100))
 	for i := range p {
 		p[i] = byte(rnd.Uint32())
@@ -90,7 +117,7 @@ func forwarded(rnd *rand.Rand) []byte {
 	if rnd.IntN(2) == 0 {
 		p[12], p[13] = 8, 0
 		p[14] = 0x45
-		p[20] &= 0x40
+		p[20] &= 0xc0
 		p[21] = 0
 		p[23] = []byte{1, 6, 17, 50, byte(rnd.Uint32())}[rnd.IntN(5)]
 	} else {
@@ -99,7 +126,7 @@ func forwarded(rnd *rand.Rand) []byte {
 		p[20] = []byte{6, 17, 58, byte(rnd.Uint32())}[rnd.IntN(4)]
 		l4 = 54
 	}
-	for _, off := range []int{l4, l4 + 2} { // all but DHCP, see value.port
+	for _, off := range []int{l4, l4 + 2} { // all but DHCP, see dhcp
 		switch binary.BigEndian.Uint16(p[off:]) {
 		case 67, 68, 546, 547:
 			p[off] = 1
@@ -115,7 +142,7 @@ func TestFilterBounds(t *testing.T) {
 		return binary.NativeEndian.AppendUint32(append(b, jt, jf), k)
 	}
 	reject := ins(unix.BPF_RET, 0, 0, 0)
-	if !filterHarmless(reject, unix.SOCK_RAW, unix.ETH_P_ALL) {
+	if !filterHarmless(reject, unix.SOCK_RAW, unix.ETH_P_ALL, routedPackets) {
 		t.Error("a filter that rejects all should be harmless")
 	}
 	var wide []byte // 2^60 ways through
@@ -129,7 +156,7 @@ func TestFilterBounds(t *testing.T) {
 		"unknown load": append(ins(unix.BPF_LD|0xe0, 0, 0, 0), reject...), "too many ways": append(wide, reject...),
 		"scratch out of range": append(ins(unix.BPF_ST, 0, 0, 99), reject...),
 	} {
-		if filterHarmless(f, unix.SOCK_RAW, unix.ETH_P_ALL) {
+		if filterHarmless(f, unix.SOCK_RAW, unix.ETH_P_ALL, routedPackets) {
 			t.Errorf("%s: harmless", name)
 		}
 	}

@@ -198,7 +198,8 @@ func FuzzDecoders(f *testing.F) {
 		decodePacketSocket(b)
 		decodeLegacy(b, "filter", model.IP4, entry4)
 		decodeLegacy(b, "nat", model.IP6, entry6)
-		filterHarmless(b, 3, 3)
+		filterHarmless(b, 3, 3, routedPackets)
+		filterHarmless(b, 3, 3, bridgedPackets)
 		messages(b, func(header, []byte) error { return nil })
 		r := newReader(Options{}, nil)
 		r.routes.valid = true

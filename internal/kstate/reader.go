@@ -88,6 +88,7 @@ type Reader struct {
 	transparentCost time.Duration
 
 	lessons lessons
+	paths   paths
 }
 
 func newReader(opts Options, k kernel) *Reader {

@@ -110,7 +110,7 @@ func (r *Reader) readPacketSockets() (out []model.PacketSocket) {
 		return nil
 	}
 	for i := range out {
-		if out[i].Harmless {
+		if out[i].Harmless && !out[i].OfBridge {
 			continue
 		}
 		name, ok := r.owners[out[i].Inode]
@@ -150,7 +150,9 @@ func decodePacketSocket(b []byte) (s model.PacketSocket, running bool, err error
 	})
 	// Protocol 0 receives nothing; a protocol handler of one ethertype sees packets before routing, so IPv4 and IPv6 count.
 	running = running && s.Protocol != 0
-	s.Harmless = harmlessProtocol(s.Protocol) || filter != nil && filterHarmless(filter, b[1], s.Protocol)
+	s.Harmless = harmlessProtocol(s.Protocol) || filter != nil && filterHarmless(filter, b[1], s.Protocol, routedPackets)
+	// One of a single protocol comes after the bridge (rx_handler), which keeps what it forwards.
+	s.OfBridge = s.Protocol == unix.ETH_P_ALL && (filter == nil || !filterHarmless(filter, b[1], s.Protocol, bridgedPackets))
 	return s, running, err
 }
 

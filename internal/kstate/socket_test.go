@@ -53,7 +53,7 @@ func TestPacketSockets(t *testing.T) {
 	}
 	index := n.LinkByName("e0").Index
 	filters := map[string][]byte{}
-	compiled(t, func(name string, _ bool, raw []byte) { filters[name] = raw })
+	compiled(t, func(name string, _, _ bool, raw []byte) { filters[name] = raw })
 	for _, c := range []struct {
 		what     string
 		typ      int
@@ -61,17 +61,18 @@ func TestPacketSockets(t *testing.T) {
 		filter   string
 		listed   bool
 		harmless bool
+		bridge   bool
 	}{
-		{"all", unix.SOCK_RAW, unix.ETH_P_ALL, "", true, false},
-		{"IPv4", unix.SOCK_DGRAM, unix.ETH_P_IP, "", true, false},
-		{"ARP", unix.SOCK_RAW, unix.ETH_P_ARP, "", true, true},
-		{"LLDP", unix.SOCK_RAW, unix.ETH_P_LLDP, "", true, true},
-		{"EAPOL", unix.SOCK_RAW, unix.ETH_P_PAE, "", true, true},
-		{"nothing", unix.SOCK_RAW, 0, "", false, false},
-		{"all, ARP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "arp", true, true},
-		{"all, DHCP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp dst port 68", true, true},
-		{"all, DNS filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp port 53", true, false},
-		{"IPv6, IPv4 filter", unix.SOCK_RAW, unix.ETH_P_IPV6, "icmp", true, true},
+		{"all", unix.SOCK_RAW, unix.ETH_P_ALL, "", true, false, true},
+		{"IPv4", unix.SOCK_DGRAM, unix.ETH_P_IP, "", true, false, false},
+		{"ARP", unix.SOCK_RAW, unix.ETH_P_ARP, "", true, true, false},
+		{"LLDP", unix.SOCK_RAW, unix.ETH_P_LLDP, "", true, true, false},
+		{"EAPOL", unix.SOCK_RAW, unix.ETH_P_PAE, "", true, true, false},
+		{"nothing", unix.SOCK_RAW, 0, "", false, false, false},
+		{"all, ARP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "arp", true, true, false},
+		{"all, DHCP filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp dst port 68", true, true, true},
+		{"all, DNS filter", unix.SOCK_RAW, unix.ETH_P_ALL, "udp port 53", true, false, true},
+		{"IPv6, IPv4 filter", unix.SOCK_RAW, unix.ETH_P_IPV6, "icmp", true, true, false},
 	} {
 		fd := packetSocket(t, c.typ, c.proto, index, filters[c.filter])
 		n, err := r.Read(Sockets)
@@ -84,7 +85,7 @@ func TestPacketSockets(t *testing.T) {
 			if len(got) != 0 {
 				t.Errorf("%s: %+v", c.what, got)
 			}
-		case len(got) != 1 || got[0].Harmless != c.harmless || got[0].Index != index || got[0].Protocol != c.proto:
+		case len(got) != 1 || got[0].Harmless != c.harmless || got[0].OfBridge != c.bridge || got[0].Index != index || got[0].Protocol != c.proto:
 			t.Errorf("%s: %+v", c.what, got)
 		case !c.harmless && !strings.Contains(got[0].Process, "["):
 			t.Errorf("%s: process %q of %d", c.what, got[0].Process, os.Getpid())

@@ -52,6 +52,7 @@ type RouteFacts struct {
 	Odd6           bool    `json:",omitempty"` // some IPv6 route asks for the packet's source, or one of the table of local addresses is for others
 	OnLink6        uint8   `json:",omitempty"` // length of the longest IPv6 prefix of the main table that is on a link, 126 at most; 0 where that is 64 or less
 	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
+	Path4, Path6   uint32  `json:",omitempty"` // the least MTU of a path that Linux learned from ICMP, bytes; 0 if none, or where no tunnel is
 }
 
 // Route is a route that needs care. Several properties may hold at once.
@@ -141,8 +142,10 @@ type Sockets struct {
 type PacketSocket struct {
 	Index    int    // ifindex, 0 for all devices
 	Protocol uint16 // ETH_P_*, host byte order; ETH_P_ALL sees forwarded packets
-	// Harmless: its protocol or classic BPF filter can accept only what goes to Linux anyway.
+	// Harmless: its protocol or classic BPF filter can accept no packet that is routed fast.
 	Harmless bool
+	// OfBridge: it can accept a frame that passes between the ports of a bridge.
+	OfBridge bool
 	Inode    uint64
 	Process  string // "tcpdump[123]" when known
 }

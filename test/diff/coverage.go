@@ -155,7 +155,6 @@ var impossible = map[string]string{
 	"route-unknown":  "needs a route attribute newer than shunt; internal/graph tests it with one that no kernel has",
 	"bridge-table":   "a bridge's table of stations is resized within microseconds, and no run has stations enough to fill a bucket",
 	"bridge-member":  "needs bridges that filter by VLAN; cases that virtual machines run, and TestVLANBridge of internal/control",
-	"skb-mark":       "marks come from tc filters with actions, which this kernel lacks, and those make the port slow anyway",
 	// What keeps an interface or a family out.
 	"af-xdp":              "where the kernel does not list AF_XDP sockets (xdp_diag) all is `unreadable` in the case 'socket af_xdp'; internal/graph tests it",
 	"attach-failed":       "needs a driver that says it could and then refuses; tested in test/scenario (xdp.txtar)",

@@ -28,7 +28,7 @@ func dropUDP(port int) string {
 const foreignPort = 2000
 
 // foreign reads "KIND WHERE" and attaches such a program: "xdp PORT" and "xdpgeneric PORT" as `ip link` does, "xdp-link PORT", "tcx-ingress PORT" and "tcx-egress PORT"
-// by BPF links, of which no event tells, and "netfilter4 forward" or "netfilter6 forward" at a hook of netfilter, which no table knows of, and "route PREFIX GATEWAY PORT" for what a route leads out. "none" takes all links away.
+// by BPF links, of which no event tells, "tcx-egress-from PORT DEVICE" alike, which drops of these packets those alone that came by a device, and "netfilter4 forward" or "netfilter6 forward" at a hook of netfilter, which no table knows of, and "route PREFIX GATEWAY PORT" for what a route leads out. "none" takes all links away.
 func (t *twin) foreign(args string) error {
 	kind, where, _ := strings.Cut(args, " ")
 	if kind == "none" {
@@ -40,13 +40,22 @@ func (t *twin) foreign(args string) error {
 	if kind == "route" {
 		return t.foreignRoute(where)
 	}
+	where, input, _ := strings.Cut(where, " ")
 	dev, err := t.dut.Netlink().LinkByName(where)
 	if err != nil {
 		return fmt.Errorf("foreign %s: %w", args, err)
 	}
+	from := 0
+	if input != "" {
+		l, err := t.dut.Netlink().LinkByName(input)
+		if err != nil {
+			return fmt.Errorf("foreign %s: %w", args, err)
+		}
+		from = l.Attrs().Index
+	}
 	spec := &ebpf.ProgramSpec{Name: "foreign", Type: ebpf.XDP, License: "GPL", Instructions: dropXDP(), Flags: unix.BPF_F_XDP_HAS_FRAGS}
 	if strings.HasPrefix(kind, "tcx") {
-		spec = &ebpf.ProgramSpec{Name: "foreign", Type: ebpf.SchedCLS, License: "GPL", Instructions: dropTC()}
+		spec = &ebpf.ProgramSpec{Name: "foreign", Type: ebpf.SchedCLS, License: "GPL", Instructions: dropTC(from)}
 	}
 	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
@@ -66,7 +75,7 @@ func (t *twin) foreign(args string) error {
 			l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index, Flags: link.XDPDriverMode})
 		case "tcx-ingress":
 			l, err = link.AttachTCX(link.TCXOptions{Program: prog, Interface: dev.Attrs().Index, Attach: ebpf.AttachTCXIngress})
-		case "tcx-egress":
+		case "tcx-egress", "tcx-egress-from":
 			l, err = link.AttachTCX(link.TCXOptions{Program: prog, Interface: dev.Attrs().Index, Attach: ebpf.AttachTCXEgress})
 		default:
 			err = errors.New("no such kind")
@@ -113,11 +122,14 @@ func dropXDP() asm.Instructions {
 	}
 }
 
-// dropTC is the program for tcx; what it does not drop goes on to the next one.
-func dropTC() asm.Instructions {
-	const drop, next = 2, -1
-	return asm.Instructions{
-		asm.Mov.Reg(asm.R6, asm.R1),
+// dropTC is the program for tcx; what it does not drop goes on to the next one. Where from is not 0, it drops only what came by that device.
+func dropTC(from int) asm.Instructions {
+	const drop, next, ingressIfindex = 2, -1, 36 // in struct __sk_buff
+	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	if from != 0 {
+		insns = append(insns, asm.LoadMem(asm.R2, asm.R6, ingressIfindex, asm.Word), asm.JNE.Imm(asm.R2, int32(from), "next"))
+	}
+	return append(insns, asm.Instructions{
 		asm.LoadAbs(12, asm.Half),
 		asm.JNE.Imm(asm.R0, unix.ETH_P_IP, "next"),
 		asm.LoadAbs(23, asm.Byte),
@@ -128,7 +140,7 @@ func dropTC() asm.Instructions {
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, next).WithSymbol("next"),
 		asm.Return(),
-	}
+	}...)
 }
 
 // foreignNetfilter puts a program at the forward hook of a family that drops UDP packets with a payload of one byte.

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -73,6 +76,13 @@ func toVIP() []Packet {
 	return join(down("10.0.0.100")[:2], down(vip6)[:2], stationA.up("10.0.0.100")[:2], stationA.up(vip6)[:2], down("10.0.0.16")[:2])
 }
 
+// unrouted are frames from station to station that no router forwards fast: of another protocol, with options, a piece of a packet.
+func unrouted() []Packet {
+	f := stationA.flow(stationB, false)
+	discovery := lab.Packet(&layers.Ethernet{SrcMAC: f.SrcMAC, DstMAC: f.DstMAC, EthernetType: layers.EthernetTypePPPoEDiscovery}, gopacket.Payload(make([]byte, 46)))
+	return join(in(stationA.port, discovery, lab.Edited(f.UDP("piece"), lab.FragmentField(0, 5))), byWire(options(f)))
+}
+
 // bridgeAroundTraps are about everything else that a bridged frame may meet, and about routes through bridges.
 func bridgeAroundTraps() []hand {
 	all := join(chat(), strangers(), groups(), upAndDown(), onPorts())
@@ -110,6 +120,11 @@ func bridgeAroundTraps() []hand {
 			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.br0.rp_filter=1")...), step(join(upAndDown(), hostile()), "sysctl net.ipv4.conf.br0.rp_filter=0", "sysctl net.ipv4.conf.p0.rp_filter=1")}},
 		{name: "bridge routes filtered by input", why: "a filter on the way out that asks where packets came in sees the bridge", bare: true, loads: true, slow: Excuse{Out: []int{3, 4}, Bridged: onBridge.Bridged}, reasons: []string{"egress-slow"}, steps: []handStep{
 			step(join(everybody(), upAndDown()), irb("", "tc qdisc add dev p3 clsact", "tc filter add dev p3 egress prio 1 protocol ip u32 match ip dport 2000 0xffff indev br0 action mirred egress redirect dev p4")...), step(join(everybody(), upAndDown()))}},
+		{name: "bridge routes by another's program", why: "a program on the way out that asks where packets came in sees the bridge, and one that is not there for bridges is not in the way", bare: true, loads: true, slow: Excuse{Out: []int{3}, Bridged: onBridge.Bridged}, reasons: []string{"egress-slow"}, needs: "tcx", steps: []handStep{
+			step(join(everybody(), upAndDown()), irb("", "foreign tcx-egress-from p3 br0")...), step(join(everybody(), upAndDown())), step(upAndDown(), "foreign none")}},
+		{name: "bridge heard", why: "who listens for what is never routed hears it pass from port to port all the same", bare: true, hooks: []string{"xdp"}, slow: Excuse{Bridge: true, IP4: true, IP6: true, Bridged: onBridge.Bridged}, steps: []handStep{
+			step(join(everybody(), chat(), unrouted()), irb("")...), step(join(chat(), unrouted()), "listen p0 all ether proto 0x8863"), step(join(chat(), unrouted()), "unlisten", "listen p1 all ip[0] & 0xf > 5"), step(join(chat(), unrouted()), "unlisten", "listen any all ip[6:2] & 0x1fff != 0"),
+			step(join(chat(), unrouted()), "unlisten")}},
 		{name: "bridge routes ruled", why: "so do policy rules; where there are any, a source without a route is Linux's", bare: true, slow: Excuse{IP4: true, Bridged: onBridge.Bridged}, steps: []handStep{
 			step(join(everybody(), upAndDown(), hostile()), irb("", "sysctl net.ipv4.conf.p0.rp_filter=1", "ip rule add pref 50 iif p0 prohibit")...),
 			step(join(upAndDown(), hostile()), "ip rule add pref 40 iif br0 to 10.3.0.0/16 prohibit", "ip -6 rule add pref 40 iif br0 to 2001:db8:3::/48 prohibit"), step(upAndDown(), "ip rule del pref 40", "ip -6 rule del pref 40")}},

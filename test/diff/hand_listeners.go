@@ -46,6 +46,9 @@ func listenerTraps() []hand {
 		listeners("listener of some", "by filter: some of what is forwarded", xdp, of1, []string{"packet-socket", "fast"}, "listen p1 all udp port 2000", "listen p1 all outbound and ip6"),
 		listeners("listener of some tc", "the same at tc", tc, Excuse{}, []string{"fast"}, "listen p1 all udp port 2000", "listen p1 all outbound and ip6", "listen p0 all host 10.0.0.10"),
 	}
+	evil := listeners("listener of a reserved bit", "by filter: what nobody sends, which is forwarded all the same (RFC 791, bit 0 of the flags)", xdp, of0, []string{"packet-socket", "fast"}, "listen p0 all ip[6] & 0x80 != 0")
+	evil.steps[0].packets = join(traffic, sized(0, h0, "10.5.1.1", 100, lab.FragmentField(4, 0)))
+	out = append(out, evil)
 	few := join(some(), back(), arps())
 	comes := hand{name: "listener at once", why: "from the next packet on, and while shunt's process is stopped: where packets come in, the guard sees it", slow: Excuse{IP4: true, IP6: true}, reasons: []string{"fast", "stale"}, steps: []handStep{step(few, to5(gw1, gw1v6)...),
 		atOnce(few, "listen p0 all", "listen p1 all inbound", "listen p2 all inbound"), step(few), atOnce(few, "unlisten"), step(few, "unlisten"), frozen(few, "listen p0 all icmp or icmp6", "listen p2 all inbound"), step(few, "unlisten"), frozen(few, "listen any all")}}

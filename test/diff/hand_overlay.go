@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -97,6 +100,16 @@ func podSizes() (out []Packet) {
 	return out
 }
 
+// narrow is what a router says of packets to the other end of a tunnel: that the way takes mtu bytes.
+func narrow(t tunnel, mtu uint16) []byte {
+	f, local, remote := t.outer, t.outer.Dst.String(), t.outer.Src.String()
+	if f.Src.Is4() {
+		return f.Carry(&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 4), Seq: mtu}, gopacket.Payload(reply(local, remote)))
+	}
+	ping := lab.Flow{SrcMAC: f.DstMAC, DstMAC: f.SrcMAC, Src: f.Dst, Dst: f.Src}.Echo(1, 1, "inner")[14:]
+	return f.Carry(&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(2, 0)}, gopacket.Payload([]byte{0, 0, byte(mtu >> 8), byte(mtu)}), gopacket.Payload(ping))
+}
+
 // overlayTraps are about tunnels of this host: routed into them and out of them.
 func overlayTraps() []hand {
 	node := nodeAt(1, 0, 1, flannelPort)
@@ -118,8 +131,6 @@ func overlayTraps() []hand {
 		overlay("names", "rules see the tunnel's device, and the outer packet meets the host's own", both, flannel("", nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 0; }", "add chain inet t o { type filter hook output priority 0; }",
 			"add chain inet t i { type filter hook input priority 0; }", "add rule inet t f oifname vx0 udp dport 2000 counter drop", "add rule inet t f iifname vx0 icmp type echo-request counter drop", "add rule inet t f counter",
 			"add rule inet t o udp dport 8472 counter", "add rule inet t i udp dport 8472 counter")), step(both, "nft add rule inet t o udp dport 8472 counter drop"), step(both, "nft flush chain inet t o", "nft add rule inet t i udp dport 8472 counter drop")),
-		overlay("marks", "a mark that the outer packet got stays with the inner one, and rules and routes ask it", both, flannel("", nftFile("add table inet t", "add chain inet t i { type filter hook input priority 0; }", "add chain inet t f { type filter hook forward priority 0; }",
-			"add rule inet t i udp dport 8472 meta mark set 7", "add rule inet t f meta mark 7 udp dport 2000 counter drop", "add rule inet t f counter"))),
 		overlay("changed", "the other node's station, address and route change, and come back", both, flannel(""),
 			atOnce(both, fmt.Sprintf("bridge fdb replace %s dev vx0 dst 10.0.1.11", peerMAC)), atOnce(both, fmt.Sprintf("bridge fdb del %s dev vx0 dst 10.0.1.11", peerMAC)), atOnce(both, fmt.Sprintf("bridge fdb append %s dev vx0 dst 10.0.1.10", peerMAC)),
 			atOnce(both, "ip neighbour replace 10.244.1.0 lladdr 02:00:00:00:aa:03 dev vx0 nud permanent"), atOnce(both, "ip route del 10.244.1.0/24"), atOnce(both, "ip route add 10.244.1.0/24 via 10.244.1.0 dev vx0 onlink", fmt.Sprintf("ip neighbour replace 10.244.1.0 lladdr %s dev vx0 nud permanent", peerMAC))),
@@ -132,6 +143,10 @@ func overlayTraps() []hand {
 	}
 	oversize := overlay("oversize", "a tunnel whose MTU is more than its underlay carries: Linux tells senders of IPv6, and cuts the outer packets of IPv4", podSizes(), loose(flannel("")), step(podSizes(), "ip link set vx0 mtu 1500"), step(both, "ip link set vx0 mtu 1450"))
 	oversize.slow.Out, oversize.reasons = []int{1}, []string{"egress-slow", "fast"}
+	marks := overlay("marks", "a mark that the outer packet got stays with the inner one, and rules and routes ask it", both, flannel("", nftFile("add table inet t", "add chain inet t i { type filter hook input priority 0; }", "add chain inet t f { type filter hook forward priority 0; }",
+		"add rule inet t i udp dport 8472 meta mark set 7", "add rule inet t f meta mark 7 udp dport 2000 counter drop", "add rule inet t f counter")))
+	marks.steps = append(marks.steps, step(both, "ip rule add pref 50 fwmark 7 lookup 100", "ip route add 10.2.0.0/16 via 10.0.2.10 table 100"))
+	marks.reasons, marks.slow.In = []string{"fast", "skb-mark"}, []int{1}
 	another := overlay("into another", "out of one tunnel and into another, which must not take what the first one's outer header said for orders", out2out(node, second), append(flannel("df set", secondTunnel...), metadata...))
 	another.reasons = []string{"tunnel-metadata"}
 	// What Linux writes down of one mtu stays for the next: each needs a case of its own.
@@ -139,6 +154,15 @@ func overlayTraps() []hand {
 	oversize1.slow.Out, oversize1.reasons = oversize.slow.Out, oversize.reasons
 	oversize6 := overlay("oversize IPv6", "the same over IPv6, whose header is longer", podSizes(), append(loose(overIPv6("")), "ip link set vx0 mtu 1450"), step(join(toPods(), sixth.carry(podFrames())), "ip link set vx0 mtu 1430"))
 	oversize6.slow.Out, oversize6.reasons = oversize.slow.Out, oversize.reasons
+	// What Linux learns of the way to the other end it writes down once a packet is too long for it, and tells senders of IPv6; over IPv6 and with DF the outer packet is lost otherwise.
+	path := func(name, why string, t tunnel, do []string) hand {
+		long := join(toPods(), podSizes())
+		h := overlay(name, why, long, do, atOnce(in(1, narrow(t, 1340))), step(long, "sleep 1500ms"), step(long))
+		h.slow.Out, h.reasons = oversize.slow.Out, oversize.reasons
+		return h
+	}
+	out = append(out, path("path", "the way to the other end carries less than the underlay's device", node, flannel("")), path("path whole", "the same where outer packets may not be cut", node, flannel("df set")),
+		path("path IPv6", "the same over IPv6", sixth, overIPv6("")))
 	another6 := overlay("into another from IPv6", "an outer header of the other family says as much", sixth.carry([][]byte{fromPod(podA, "10.245.1.5").UDP("on"), fromPod(podA, "10.245.1.5").TCP("S", 1, "")}), slices.Concat(overIPv6(""), secondTunnel, metadata))
 	another6.reasons = []string{"tunnel-metadata"}
 	offload := overlay("offloads", "segments and checksums that are still to be done when a packet is put into the tunnel", podOffloads(), flannel(""), step(podOffloads(), "ip link set vx0 mtu 1300"))
@@ -153,7 +177,7 @@ func overlayTraps() []hand {
 	clash.loads = false
 	transit := overlay("transit", "other hosts' tunnels are packets like others", in(0, tunnelOf(flowOf(0, h0, h1)).wrap(podFrames()[0]), tunnelOf(flowOf(0, h0v6, h1v6)).wrap(podFrames()[1])), nil)
 	transit.slow = Excuse{}
-	return append(out, another, another6, oversize, oversize1, oversize6, offload, external, policy, clash, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
+	return append(out, marks, another, another6, oversize, oversize1, oversize6, offload, external, policy, clash, transit, connected("tracked", talk{client: h0, server: podA, port: 1000}, stateful), connected("tracked IPv6", talk{client: h0v6, server: podA6, port: 1000}, stateful),
 		connected("service", talk{client: h0, server: "10.43.0.80", port: 1000, real: podA, realPort: 8080}, natTable("ip", "ip daddr 10.43.0.80 tcp dport 80 dnat to 10.244.1.5:8080", "counter")),
 		connected("masqueraded", talk{client: "10.0.0.11", server: podA, port: 1000, seen: "10.244.0.0"}, natTable("ip", "counter", "ip saddr 10.0.0.11 oifname vx0 masquerade")))
 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kstate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/model"
+)
+
+// paths is what Linux learned of the paths to single destinations: that they take smaller packets than the device does. It keeps that as exceptions from routes, for ten minutes
+// each (mtu_expires), and tells nobody. It matters to what tunnels send, whose route programs do not look up.
+type paths struct {
+	doubt bool // there were messages that may have taught something
+	mtu4  uint32
+	mtu6  uint32 // the least of any path, bytes; 0 if none was learned
+	read  time.Time
+}
+
+// pathsRest is how often what was learned is looked at, until it is forgotten.
+const pathsRest = 10 * time.Second
+
+// pathsDue says whether they have to be read, for tunnels that were there at the last Read.
+func (r *Reader) pathsDue() bool {
+	p := &r.paths
+	return tunnels(&r.last) && (p.doubt || (p.mtu4 != 0 || p.mtu6 != 0) && r.now().Sub(p.read) > pathsRest)
+}
+
+func tunnels(n *model.Network) bool {
+	return slices.ContainsFunc(n.Links, func(l *model.Link) bool { return l.Kind == "vxlan" })
+}
+
+// readPaths reads exceptions where a tunnel may care.
+func (r *Reader) readPaths(n *model.Network) {
+	p := &r.paths
+	switch {
+	case !tunnels(n):
+		*p = paths{doubt: true} // one that is made later finds what there is
+	case p.doubt || r.pathsDue():
+		p.doubt, p.read = false, r.now()
+		p.mtu4, p.mtu6 = r.leastPath(unix.AF_INET), r.leastPath(unix.AF_INET6)
+	}
+	n.Routes.Path4, n.Routes.Path6 = p.mtu4, p.mtu6
+}
+
+func (r *Reader) leastPath(family byte) (mtu uint32) {
+	fixed := make([]byte, unix.SizeofRtMsg)
+	fixed[0] = family
+	put32(fixed, 8, unix.RTM_F_CLONED)
+	var rt rawRoute
+	err := r.ask("exceptions from routes", func() error {
+		mtu = 0
+		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			if len(b) == 0 || b[0] != family {
+				return nil
+			}
+			err := decodeRoute(b, &rt)
+			if err == nil && rt.cached && rt.MTU != 0 && (mtu == 0 || rt.MTU < mtu) {
+				mtu = rt.MTU
+			}
+			return err
+		})
+	})
+	if err != nil && !noFamily(family, err) {
+		r.fault(Routes, fmt.Sprintf("exceptions from routes of family %d", family), err)
+	}
+	return mtu
+}
