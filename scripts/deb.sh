@@ -17,6 +17,7 @@ chmod 755 "$tree"
 make --no-print-directory install DESTDIR="$tree" PREFIX=/usr UNITDIR=/lib/systemd/system
 install -d "$tree/DEBIAN" "$tree/usr/share/doc/shunt"
 cp LICENSE "$tree/usr/share/doc/shunt/copyright"
+cp -r LICENSES "$tree/usr/share/doc/shunt/"
 cat >"$tree/DEBIAN/control" <<-TEXT
 	Package: shunt
 	Version: $version
@@ -35,10 +36,10 @@ cat >"$tree/DEBIAN/prerm" <<-'TEXT'
 	set -e
 	# On removal everything goes; on an upgrade stubs stay and the new daemon adopts them.
 	if [ "$1" = remove ]; then
-		if ! /usr/sbin/shunt stop --detach 2>/dev/null && [ -e /run/shunt/bpf ]; then
-			/usr/sbin/shunt run --once >/dev/null || true # takes over what an earlier daemon left, and removes it
+		/usr/sbin/shunt stop --detach || echo "shunt: what it left can be removed by: umount /run/shunt/bpf" >&2
+		if [ -d /run/systemd/system ]; then
+			systemctl disable --now shunt.service || true
 		fi
-		systemctl disable --now shunt.service 2>/dev/null || true
 	fi
 TEXT
 cat >"$tree/DEBIAN/postinst" <<-'TEXT'
@@ -49,5 +50,12 @@ cat >"$tree/DEBIAN/postinst" <<-'TEXT'
 		systemctl try-restart shunt.service
 	fi
 TEXT
-chmod 755 "$tree/DEBIAN/prerm" "$tree/DEBIAN/postinst"
+cat >"$tree/DEBIAN/postrm" <<-'TEXT'
+	#!/bin/sh
+	set -e
+	if [ -d /run/systemd/system ]; then
+		systemctl daemon-reload
+	fi
+TEXT
+chmod 755 "$tree/DEBIAN/prerm" "$tree/DEBIAN/postinst" "$tree/DEBIAN/postrm"
 dpkg-deb --root-owner-group --build "$tree" "bin/shunt_${version}_$arch.deb"

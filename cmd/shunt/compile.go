@@ -171,6 +171,9 @@ func writeInto(name string, content []byte) error {
 func replaceFile(name string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
+		if at := new(os.PathError); errors.As(err, &at) {
+			at.Path = name // the one that the user knows
+		}
 		return err
 	}
 	_, err = f.Write(content)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -18,7 +19,7 @@ func strict(root *cobra.Command) {
 		case "help":
 			c.Args = func(_ *cobra.Command, args []string) error {
 				if _, unknown, err := root.Find(args); err != nil || len(unknown) > 0 {
-					return usagef("no help about %q; `shunt --help` lists the commands", args)
+					return usagef("no help about %q; `shunt --help` lists the commands", strings.Join(args, " "))
 				}
 				return nil
 			}

@@ -95,6 +95,9 @@ func printExplanation(w *screen, x *api.Explanation) {
 			fmt.Fprintf(w, "       because %s\n", strings.TrimSpace(strings.Join([]string{r.Input, r.Family, r.Reason, r.Detail}, " ")))
 		}
 	}
+	if x.Route != "" {
+		fmt.Fprintf(w, "  route %s\n", x.Route)
+	}
 	for _, c := range x.Changes {
 		fmt.Fprintf(w, "  %s\n", c)
 	}

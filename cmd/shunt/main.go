@@ -159,6 +159,9 @@ func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if !c.HasParent() && args[0] == "bench" {
+		return usagef("benchmarks come with the sources, for they need peers and a quiet machine: `make bench-router`, `make bench-gateway` and the others that bench/README.md lists")
+	}
 	if !c.HasParent() {
 		return usagef("unknown command %q; `shunt --help` lists them", args[0])
 	}

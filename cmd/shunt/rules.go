@@ -35,6 +35,52 @@ func showRules(g *global) *cobra.Command {
 	return a.options(c, true)
 }
 
+// showSets is the part of the rules' answer that is about sets.
+func showSets(g *global) *cobra.Command {
+	a := &asking{global: g}
+	c := &cobra.Command{
+		Use: "sets", Short: "sets and ipsets that rules can ask, and why packets that are looked up in one go to Linux", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var r api.Rules
+			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: api.ShowRules}, &r); err != nil {
+				return err
+			}
+			list := setsOf(&r)
+			if a.json {
+				return printJSON(c.OutOrStdout(), list)
+			}
+			w := newScreen(c.OutOrStdout())
+			rows := [][]cell{heads("FAMILY", "TABLE", "SET", "TYPE", ">ELEMENTS", "GOES TO LINUX")}
+			for _, s := range list {
+				rows = append(rows, []cell{{text: s.Family}, {text: orDash(s.Table)}, {text: s.Name}, {text: orDash(s.Type)}, number(s.Elements), {text: s.Trouble, sgr: yellow}})
+			}
+			w.table(rows)
+			return w.err
+		},
+	}
+	return a.options(c, true)
+}
+
+// ownedSet is a set with where it belongs.
+type ownedSet struct {
+	Family string `json:"family"`          // "ip", "ip6", "inet" …; "ipset"
+	Table  string `json:"table,omitempty"` // of nf_tables
+	api.RuleSet
+}
+
+func setsOf(r *api.Rules) []ownedSet {
+	list := []ownedSet{}
+	for _, s := range r.IPSets {
+		list = append(list, ownedSet{"ipset", "", s})
+	}
+	for _, t := range r.Tables {
+		for _, s := range t.Sets {
+			list = append(list, ownedSet{t.Family, t.Name, s})
+		}
+	}
+	return list
+}
+
 func printRules(w *screen, r *api.Rules) {
 	if len(r.Tables)+len(r.IPSets)+len(r.Faults) == 0 {
 		fmt.Fprintln(w, "no packet filter rules")
@@ -43,7 +89,7 @@ func printRules(w *screen, r *api.Rules) {
 		fmt.Fprintf(w, "%s %s\n", w.paint(red, "not read:"), f)
 	}
 	for _, s := range r.IPSets {
-		fmt.Fprintf(w, "ipset %s (%s): %d elements%s\n", s.Name, s.Type, s.Elements, troubleOf(w, s.Trouble))
+		fmt.Fprintf(w, "ipset %s (%s): %s%s\n", s.Name, s.Type, elements(s.Elements), setTrouble(w, &s))
 	}
 	for n, t := range r.Tables {
 		if n > 0 || len(r.IPSets) > 0 {
@@ -55,7 +101,7 @@ func printRules(w *screen, r *api.Rules) {
 		}
 		fmt.Fprintln(w)
 		for _, s := range t.Sets {
-			fmt.Fprintf(w, "  set %s: %d elements%s\n", s.Name, s.Elements, troubleOf(w, s.Trouble))
+			fmt.Fprintf(w, "  set %s: %s%s\n", s.Name, elements(s.Elements), setTrouble(w, &s))
 		}
 		for _, c := range t.Counters {
 			fmt.Fprintf(w, "  counter %s: %d packets, %d bytes\n", c.Name, *c.Packets, *c.Bytes)
@@ -64,6 +110,20 @@ func printRules(w *screen, r *api.Rules) {
 			printChain(w, &t.Chains[i])
 		}
 	}
+}
+
+func elements(n int) string {
+	if n == 1 {
+		return "1 element"
+	}
+	return fmt.Sprintf("%d elements", n)
+}
+
+func setTrouble(w *screen, s *api.RuleSet) string {
+	if s.Understood && s.Trouble != "" {
+		return ", " + w.paint(dim, "left to Linux: "+s.Trouble)
+	}
+	return troubleOf(w, s.Trouble)
 }
 
 func troubleOf(w *screen, text string) string {

@@ -59,7 +59,7 @@ func answering(t *testing.T) string {
 func TestAnswersThatCannotBeWritten(t *testing.T) {
 	dir, rules := answering(t), write(t, "*filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -j DROP\nCOMMIT\n")
 	for _, line := range []string{
-		"status", "status --json", "show reasons", "show programs", "show events", "show neighbours", "show interfaces", "show rules", "show graph",
+		"status", "status --json", "show reasons", "show programs", "show events", "show neighbours", "show interfaces", "show rules", "show sets", "show sets --json", "show reasons --all", "show graph",
 		"explain eth0 udp 10.0.0.1:53 > 10.2.0.9:4000", "monitor", "monitor --json", "top --interval 100ms", "top --flows --interval 100ms", "top --flows --json --interval 100ms",
 		"check", "version", "compile " + rules + " --list", "compile " + rules + " --explain",
 	} {

@@ -17,7 +17,7 @@ func newShow(g *global) *cobra.Command {
 		Use:   "show",
 		Short: "show one part of what the daemon knows",
 		Args: func(c *cobra.Command, args []string) error {
-			const subjects = "interfaces, graph, rules, reasons, programs, events or neighbours"
+			const subjects = "interfaces, graph, rules, sets, flows, reasons, programs, events or neighbours"
 			if len(args) > 0 {
 				return usagef("cannot show %q; there are %s", args[0], subjects)
 			}
@@ -29,7 +29,9 @@ func newShow(g *global) *cobra.Command {
 		showInterfaces(g),
 		showGraph(g),
 		showRules(g),
-		showTable(g, api.ShowReasons, "the closed list of reasons, with counters", reasonRows),
+		showSets(g),
+		showFlows(g),
+		showReasons(g),
 		showTable(g, api.ShowPrograms, "the loaded programs", programRows),
 		showTable(g, api.ShowEvents, "the last rounds: what changed, how long it took", eventRows),
 		showTable(g, api.ShowNeighbours, "next hops that XDP programs use; the daemon keeps them alive", neighbourRows),
@@ -61,10 +63,21 @@ func showTable[R any](g *global, what, short string, rows func([]R) [][]cell) *c
 	return a.options(c, true)
 }
 
-func reasonRows(list []api.ReasonRow) [][]cell {
+func showReasons(g *global) *cobra.Command {
+	var all bool
+	c := showTable(g, api.ShowReasons, "packets by reason", func(list []api.ReasonRow) [][]cell { return reasonRows(list, all) })
+	c.Long = "Packets by the reason that they left shunt's programs for, since those were attached. With --all, or --json, all reasons that there are, also those that no packet had: " +
+		"the closed list of docs/reasons.md."
+	c.Flags().BoolVar(&all, "all", false, "reasons that no packet had, too")
+	return c
+}
+
+func reasonRows(list []api.ReasonRow, all bool) [][]cell {
 	rows := [][]cell{heads("REASON", "CLASS", ">PACKETS", "MEANING")}
 	for _, r := range list {
-		rows = append(rows, []cell{{text: r.Reason}, {text: r.Class, sgr: dim}, number(r.Packets), {text: r.Doc}})
+		if all || r.Packets > 0 {
+			rows = append(rows, []cell{{text: r.Reason}, {text: r.Class, sgr: dim}, number(r.Packets), {text: r.Doc}})
+		}
 	}
 	return rows
 }
@@ -180,8 +193,18 @@ func printInterface(w *screen, i *api.Interface) {
 		}
 		fmt.Fprintln(w)
 	}
+	say := func(what string, r api.Reason) {
+		fmt.Fprintf(w, "  %s: %s\n", what, strings.Join(strings.Fields(strings.Join([]string{r.Input, r.Family, r.Hook, w.paint(yellow, r.Reason), r.Detail}, " ")), " "))
+	}
 	for _, r := range i.Reasons {
-		fmt.Fprintf(w, "  not fast: %s\n", strings.TrimSpace(strings.Join(strings.Fields(strings.Join([]string{r.Input, r.Family, r.Hook, w.paint(yellow, r.Reason), r.Detail}, " ")), " ")))
+		if r.Part {
+			say("to Linux in part", r)
+		} else {
+			say("not fast", r)
+		}
+	}
+	for _, r := range i.Egress {
+		say("no way out from", r)
 	}
 }
 

@@ -18,7 +18,7 @@ func newStatus(g *global) *cobra.Command {
 		Use:   "status",
 		Short: "show what is fast, and why the rest is not",
 		Long: `Show each interface with its hook, whether forwarding from it is fast for each family, its packets (forwarded, dropped as Linux would, left to Linux), and one line for each reason why it is not.
-The names of the reasons are listed by "shunt show reasons" and in docs/reasons.md.`,
+The names of the reasons are listed by "shunt show reasons --all" and in docs/reasons.md.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var s api.Status
@@ -36,15 +36,25 @@ The names of the reasons are listed by "shunt show reasons" and in docs/reasons.
 	return a.options(c, true)
 }
 
-// printStatus tells people; loopback and other interfaces without anything to say come last.
+// loopbackLast orders interfaces: loopback never forwards, which is no news.
+func loopbackLast(i api.Interface) int {
+	if i.Name == "lo" {
+		return 1
+	}
+	return 0
+}
+
+// printStatus tells people.
 func printStatus(w *screen, s *api.Status) {
 	if !s.Ready {
 		fmt.Fprintf(w, "shunt %s is starting: it still reads Linux's configuration\n", s.Version)
 		return
 	}
 	printHeadline(w, s)
-	printInterfaces(w, s.Interfaces)
-	printWhy(w, s.Interfaces)
+	faces := slices.Clone(s.Interfaces)
+	slices.SortStableFunc(faces, func(a, b api.Interface) int { return loopbackLast(a) - loopbackLast(b) })
+	printInterfaces(w, faces)
+	printWhy(w, faces)
 	if s.NoGeneric != "" {
 		fmt.Fprintf(w, "%s a change waits for its programs to be loaded, since the generic one is not there: %s\n", w.paint(yellow, "!"), s.NoGeneric)
 	}
@@ -74,9 +84,13 @@ func printHeadline(w *screen, s *api.Status) {
 	case len(s.PausedIf) > 0:
 		fmt.Fprint(w, w.paint(yellow, ", "+strings.Join(s.PausedIf, " and ")+" paused (shunt resume)"))
 	}
-	fmt.Fprintf(w, "; %d kernel events", s.Sync.Events)
-	if s.Sync.LastChange != nil {
-		fmt.Fprintf(w, ", the last change took %.1f ms", s.Sync.LastChangeMS)
+	switch {
+	case s.Sync.Events == 0 && s.Sync.LastChange != nil:
+		fmt.Fprintf(w, "; no kernel events yet, ready after %.0f ms", s.Sync.LastChangeMS)
+	case s.Sync.LastChange != nil:
+		fmt.Fprintf(w, "; %d kernel events, the last change took %.1f ms", s.Sync.Events, s.Sync.LastChangeMS)
+	default:
+		fmt.Fprintf(w, "; %d kernel events", s.Sync.Events)
 	}
 	if s.Sync.Resyncs > 0 {
 		fmt.Fprintf(w, ", %d resyncs", s.Sync.Resyncs)
@@ -108,6 +122,10 @@ func namespaceState(n api.Namespace) cell {
 func printInterfaces(w *screen, faces []api.Interface) {
 	rows := [][]cell{heads("INTERFACE", "HOOK", "STATE", "IP4", "IP6", ">FAST", ">DROPPED", ">SLOW", "")}
 	for _, i := range faces {
+		if i.Name == "lo" {
+			rows = append(rows, []cell{{text: i.Name, sgr: dim}, {text: "-", sgr: dim}})
+			continue
+		}
 		rows = append(rows, []cell{
 			{text: i.Name}, {text: hookCell(i)}, stateCell(i.State), stateCell(i.IP4), stateCell(i.IP6),
 			number(i.Packets.Fast), number(total(i.Packets.Dropped)), number(total(i.Packets.Slow)), {text: topReasons(i.Packets.Slow), sgr: dim},
@@ -154,31 +172,91 @@ func topReasons(slow map[string]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// printWhy gives a line for each reason and what it concerns, with the objects that it speaks of. Loopback never forwards, which is no news.
+// printWhy gives a line for each reason and what it concerns, with the objects that it speaks of: what keeps interfaces or families from being fast, ways out that
+// nothing fast can take, and what single rules leave to Linux.
 func printWhy(w *screen, faces []api.Interface) {
-	rows := [][]cell{heads("WHY NOT FAST", "", "REASON", "")}
-	at := map[api.Reason]int{}
+	var whole, part whyTable
 	for _, i := range faces {
 		if i.Name == "lo" {
 			continue
 		}
 		for _, r := range i.Reasons {
-			what := i.Name
-			if r.Input != "" {
-				what += " " + r.Input
+			if r.Part {
+				part.add(i.Name, r)
+			} else {
+				whole.add(i.Name, r)
 			}
-			key := api.Reason{Reason: r.Reason, Family: r.Family, Hook: r.Hook, Input: what}
-			if row, seen := at[key]; seen && r.Detail != "" {
-				rows[row][3].text += "; " + r.Detail
-				continue
-			}
-			at[key] = len(rows)
-			rows = append(rows, []cell{{text: what}, {text: strings.TrimSpace(r.Family + " " + r.Hook)}, {text: r.Reason, sgr: yellow}, {text: r.Detail}})
+		}
+		for _, r := range closed(&i, faces) {
+			r.Input = "(way out)"
+			whole.add(i.Name, r)
 		}
 	}
-	if len(rows) > 1 {
+	whole.print(w, "WHY NOT FAST")
+	part.print(w, "FAST, BUT FOR SOME PACKETS")
+}
+
+// closed are the reasons against leaving by an interface, where packets that come by any other go to Linux for them; but for what is said of the interface anyway.
+func closed(i *api.Interface, faces []api.Interface) (why []api.Reason) {
+	if i.State == api.StateSlow && i.Hook == "none" && len(i.Reasons) > 0 {
+		return nil // nobody expects to leave by it
+	}
+	hooks := map[string]bool{}
+	for _, from := range faces {
+		if from.Name != i.Name && from.State != api.StateSlow && from.Hook != "none" {
+			for hook := range strings.SplitSeq(from.Hook, "+") {
+				hooks[hook] = true
+			}
+		}
+	}
+	for hook := range hooks {
+		if !slices.ContainsFunc(i.Egress, func(r api.Reason) bool { return r.Hook == hook }) {
+			return nil // some are fast
+		}
+	}
+	for _, r := range i.Egress {
+		said := slices.ContainsFunc(i.Reasons, func(o api.Reason) bool { return o.Reason == r.Reason && o.Detail == r.Detail })
+		if hooks[r.Hook] && !said {
+			why = append(why, r)
+		}
+	}
+	return why
+}
+
+// whyTable has a row for each reason and what it concerns.
+type whyTable struct {
+	rows [][]cell
+	at   map[api.Reason]int
+}
+
+func (t *whyTable) add(face string, r api.Reason) {
+	if t.at == nil {
+		t.at = map[api.Reason]int{}
+	}
+	what := strings.TrimSpace(face + " " + r.Input)
+	key := api.Reason{Reason: r.Reason, Family: r.Family, Hook: r.Hook, Input: what}
+	if row, seen := t.at[key]; seen && r.Detail != "" {
+		// One below the other: the details of rules are long.
+		last := row
+		for last+1 < len(t.rows) && t.rows[last+1][0].text == "" {
+			last++
+		}
+		t.rows = slices.Insert(t.rows, last+1, []cell{{}, {}, {}, {text: r.Detail}})
+		for k, n := range t.at {
+			if n > last {
+				t.at[k] = n + 1
+			}
+		}
+		return
+	}
+	t.at[key] = len(t.rows)
+	t.rows = append(t.rows, []cell{{text: what}, {text: strings.TrimSpace(r.Family + " " + r.Hook)}, {text: r.Reason, sgr: yellow}, {text: r.Detail}})
+}
+
+func (t *whyTable) print(w *screen, head string) {
+	if len(t.rows) > 0 {
 		fmt.Fprintln(w)
-		w.table(rows)
+		w.table(slices.Concat([][]cell{heads(head, "", "REASON", "")}, t.rows))
 	}
 }
 

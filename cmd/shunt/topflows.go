@@ -13,6 +13,19 @@ import (
 	"github.com/shuntnet/shunt/internal/api"
 )
 
+// showFlows is one look of a second.
+func showFlows(g *global) *cobra.Command {
+	a := &asking{global: g}
+	var most int
+	c := &cobra.Command{
+		Use: "flows", Short: "the heaviest flows of a second", Args: noArgs,
+		Long: "The heaviest flows of the next second, fast or not, as a sample of one packet of 64 shows them. \"shunt top --flows\" goes on until it is interrupted.",
+		RunE: func(c *cobra.Command, _ []string) error { return a.topFlows(c, time.Second, 1, most) },
+	}
+	c.Flags().IntVarP(&most, "most", "n", 20, "how many to show")
+	return a.options(c, true)
+}
+
 // topFlows shows the heaviest flows of each interval until interrupted, or after so many intervals.
 func (a *asking) topFlows(c *cobra.Command, every time.Duration, rounds, most int) error {
 	if most < 1 {

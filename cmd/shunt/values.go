@@ -127,7 +127,7 @@ func (l *globList) Set(s string) error {
 	return nil
 }
 func (l *globList) String() string { return strings.Join(plain(*l), ",") }
-func (l *globList) Type() string   { return "GLOB,…" }
+func (l *globList) Type() string   { return "GLOB,..." }
 
 func plain[S ~[]glob](list S) (out []string) {
 	for _, g := range list {

@@ -51,7 +51,8 @@ type Interface struct {
 	State   string             `json:"state"`   // StateFast …
 	IP4     string             `json:"ip4"`     // the same for one family
 	IP6     string             `json:"ip6"`     //
-	Reasons []Reason           `json:"reasons"` // why it, or a family of it, or a hook, is not fast; empty when all is
+	Reasons []Reason           `json:"reasons"` // why it, or a family of it, or a hook, is not fast, or single packets are not; empty when all is
+	Egress  []Reason           `json:"egress"`  // why packets that come by other interfaces cannot leave by it from a hook; empty where they can from both
 	Graph   []string           `json:"graph"`   // kinds of the nodes that packets pass
 	Packets Packets            `json:"packets"`
 	Hooks   map[string]Packets `json:"hooks"` // the same by hook
@@ -61,7 +62,7 @@ type Interface struct {
 
 // The states of an interface or family.
 const (
-	StateFast    = "fast"
+	StateFast    = "fast"    // all that Linux forwards has a fast path; single rules may still leave packets to Linux, see Reason.Part
 	StatePartial = "partial" // one family, or some logical interface on it
 	StateSlow    = "slow"    // everything goes to Linux
 	StateOff     = "off"     // Linux is not set to forward there, so there is nothing to make fast
@@ -74,6 +75,7 @@ type Reason struct {
 	Family string `json:"family,omitempty"` // "ip4", "ip6"; "" for both
 	Hook   string `json:"hook,omitempty"`   // "xdp", "tc" where it speaks of one hook
 	Input  string `json:"input,omitempty"`  // the logical interface, where that is not the device
+	Part   bool   `json:"part,omitempty"`   // it concerns the packets alone that come to a rule or chain; others of the family are fast
 }
 
 // Bridge says what becomes of frames between a bridge's ports that come by an interface.
@@ -172,6 +174,7 @@ type Explanation struct {
 	Fast      bool              `json:"fast"`
 	Reason    string            `json:"reason"` // of the last step; "fast" when forwarded
 	Egress    string            `json:"egress,omitempty"`
+	Route     string            `json:"route,omitempty"`   // where Linux would send it, of a packet that went to Linux for what its route says
 	Output    string            `json:"output,omitempty"`  // hex, as it leaves
 	Changes   []string          `json:"changes,omitempty"` // what was rewritten
 	Rules     *RuleWalk         `json:"rules,omitempty"`   // the packet's way through Linux's rules; absent where no rule is met, or it does not come to them
@@ -257,7 +260,7 @@ type Rule struct {
 	Packets    *uint64       `json:"packets,omitempty"` // of Linux and the fast path together, where the rule has a counter
 	Bytes      *uint64       `json:"bytes,omitempty"`
 	Fast       *Fast         `json:"fast,omitempty"`
-	Path       string        `json:"path,omitempty"` // for forwarded packets: "fast", "linux" (it leaves them to Linux); "" when it is none of their rules, or their family is slow
+	Path       string        `json:"path,omitempty"` // for forwarded packets: "fast", "linux" (it leaves them to Linux), "partial" (some of them); "" when it is none of their rules, or their family is slow
 	Understood bool          `json:"understood"`     // shunt knows what each part of the rule means
 	Trouble    []RuleTrouble `json:"trouble,omitempty"`
 }
@@ -277,10 +280,11 @@ type RuleTrouble struct {
 
 // RuleSet is a set or map that rules look packets up in.
 type RuleSet struct {
-	Name     string `json:"name"`
-	Type     string `json:"type,omitempty"`
-	Elements int    `json:"elements"`
-	Trouble  string `json:"trouble,omitempty"` // what of it is not understood
+	Name       string `json:"name"`
+	Type       string `json:"type,omitempty"`
+	Elements   int    `json:"elements"`
+	Trouble    string `json:"trouble,omitempty"` // why packets that are looked up in it go to Linux, or some of them
+	Understood bool   `json:"understood"`        // shunt knows what all of it means
 }
 
 // Flows are the heaviest flows since this list began, as a sample of the packets shows them. Lists begin when someone asks, and anew each minute.

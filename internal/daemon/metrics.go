@@ -48,8 +48,9 @@ type collector struct{ *Daemon }
 
 var (
 	packetsDesc = prometheus.NewDesc("shunt_packets_total",
-		"Packets by the way they left shunt: reason fast was forwarded, any other went to Linux. See docs/reasons.md.", []string{"netns", "interface", "hook", "reason"}, nil)
-	stateDesc    = prometheus.NewDesc("shunt_interface_fast", "1 where both families are fast, 0.5 where some is, 0 where all goes to Linux.", []string{"netns", "interface"}, nil)
+		"Packets by the way they left shunt's programs: reason fast was forwarded, rule-drop dropped as Linux's rules say, any other went to Linux. See docs/reasons.md.", []string{"netns", "interface", "hook", "reason"}, nil)
+	bytesDesc    = prometheus.NewDesc("shunt_fast_bytes_total", "Bytes of the packets that were forwarded.", []string{"netns", "interface", "hook"}, nil)
+	stateDesc    = prometheus.NewDesc("shunt_interface_fast", "1 where all that Linux forwards has a fast path, 0.5 where some has, 0 where all goes to Linux.", []string{"netns", "interface"}, nil)
 	readyDesc    = prometheus.NewDesc("shunt_ready", "1 once the namespace is served, 0 before and after a failure.", []string{"netns"}, nil)
 	roundsDesc   = prometheus.NewDesc("shunt_rounds_total", "Rounds of reading, deciding and applying.", []string{"netns"}, nil)
 	failuresDesc = prometheus.NewDesc("shunt_failed_rounds_total", "Rounds that failed; everything went to Linux until the next.", []string{"netns"}, nil)
@@ -60,7 +61,7 @@ var (
 )
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{packetsDesc, stateDesc, readyDesc, roundsDesc, failuresDesc, eventsDesc, resyncsDesc, changeDesc, watchdogDesc} {
+	for _, d := range []*prometheus.Desc{packetsDesc, bytesDesc, stateDesc, readyDesc, roundsDesc, failuresDesc, eventsDesc, resyncsDesc, changeDesc, watchdogDesc} {
 		ch <- d
 	}
 }
@@ -97,8 +98,11 @@ func (c collector) namespace(ch chan<- prometheus.Metric, netns string, s *api.S
 		gauge(stateDesc, map[string]float64{api.StateFast: 1, api.StatePartial: 0.5}[i.State], i.Name)
 		for hook, p := range i.Hooks {
 			counter(packetsDesc, p.Fast, i.Name, hook, "fast")
-			for reason, n := range p.Slow {
-				counter(packetsDesc, n, i.Name, hook, reason)
+			counter(bytesDesc, p.Bytes, i.Name, hook)
+			for _, by := range []map[string]uint64{p.Slow, p.Dropped} { // which have no reason in common
+				for reason, n := range by {
+					counter(packetsDesc, n, i.Name, hook, reason)
+				}
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func portChanges(old, s *control.State, was, p *graph.Port) (out []string) {
 		out = append(out, fmt.Sprintf("interface %s is now called %s", a.Name, b.Name))
 	}
 	if a.Hook != b.Hook {
-		out = append(out, fmt.Sprintf("%s: hook %s → %s", b.Name, a.Hook, b.Hook))
+		out = append(out, fmt.Sprintf("%s: programs at %s → %s", b.Name, a.Hook, b.Hook))
 	}
 	switch {
 	case a.State != b.State:

@@ -38,6 +38,7 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
+	x.out.Route = x.found(link)
 	switch br := s.Network.Link(link.Master); {
 	case br == nil || link.Port == nil:
 		x.out.Rules = x.rules(link, nil)

@@ -40,21 +40,29 @@ var nodes = map[string][]reason.Code{
 
 // nodeOf is the node that a reason belongs to for packets of a family; nodeInput for what is frozen from Linux's configuration.
 func nodeOf(c reason.Code, family string) string {
-	for node, codes := range nodes {
-		if !slices.Contains(codes, c) {
-			continue
-		}
-		if node == graph.NodeIP4 && family == "ip6" {
-			return graph.NodeIP6 // which decides by the header's fields too, for the same reasons
-		}
-		return node
+	node, ok := nodeBy[c]
+	switch {
+	case !ok:
+		return nodeInput
+	case node == graph.NodeIP4 && family == "ip6":
+		return graph.NodeIP6 // which decides by the header's fields too, for the same reasons
 	}
-	return nodeInput
+	return node
 }
 
-// order is that of the pipeline, see bpf/node/pipeline.h.
-var order = []string{nodeHook, graph.NodeGuard, graph.NodeVLAN, nodeInput, graph.NodeBridge, graph.NodeIP4, graph.NodeIP6, graph.NodeTrack, graph.NodeRulesIn, graph.NodeNAT, graph.NodeLocal, graph.NodeSpecial, graph.NodeFIB,
-	graph.NodeRPFilter, graph.NodeEgress, graph.NodeRulesOut, graph.NodeRewrite, graph.NodeRedirect}
+// nodeBy is the other way round.
+var nodeBy = func() map[reason.Code]string {
+	by := map[reason.Code]string{}
+	for node, codes := range nodes {
+		for _, c := range codes {
+			by[c] = node
+		}
+	}
+	return by
+}()
+
+// order is that in which a packet meets all that may decide.
+var order = slices.Concat([]string{nodeHook, graph.NodeVLAN, nodeInput}, slices.DeleteFunc(slices.Clone(graph.Order), func(node string) bool { return node == graph.NodeVLAN }))
 
 // before says whether a packet meets node a before node b.
 func before(a, b string) bool { return slices.Index(order, a) < slices.Index(order, b) }

@@ -187,7 +187,7 @@ func TestRecorderTellsWhatChanged(t *testing.T) {
 	}
 	want := [][]string{
 		{"in: attached at tc, fast (ip6 forwarding-off)", "out: attached at tc, fast (ip6 forwarding-off)", "egress by TC: +2", ""},
-		{"out: hook tc → none", "out: fast → slow (qdisc, ip4 qdisc, ip6 forwarding-off)", "egress by TC: -1", ""},
+		{"out: programs at tc → none", "out: fast → slow (qdisc, ip4 qdisc, ip6 forwarding-off)", "egress by TC: -1", ""},
 		{"interface out is gone", "egress by TC: ~1", ""},
 		{"netlink is gone"},
 	}

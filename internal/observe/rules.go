@@ -28,7 +28,7 @@ func Rules(read *kstate.RuleReading, beyond map[string]ruleset.Amount, s *contro
 			if s.Members != nil {
 				n = len(s.Members)
 			}
-			out.IPSets = append(out.IPSets, api.RuleSet{Name: s.Name, Type: s.Type, Elements: n, Trouble: s.Unknown})
+			out.IPSets = append(out.IPSets, api.RuleSet{Name: s.Name, Type: s.Type, Elements: n, Trouble: slowSet(s), Understood: s.Unknown == ""})
 		}
 	}
 	for i := range read.Ruleset.Tables {
@@ -40,7 +40,7 @@ func Rules(read *kstate.RuleReading, beyond map[string]ruleset.Amount, s *contro
 		for j := range read.Ruleset.Sets {
 			s := &read.Ruleset.Sets[j]
 			if s.Dialect == t.Dialect && s.Family == t.Family && s.Table == t.Name && !strings.HasPrefix(s.Name, "__") {
-				row.Sets = append(row.Sets, api.RuleSet{Name: s.Name, Type: s.Type, Elements: len(s.Elements), Trouble: s.Unknown})
+				row.Sets = append(row.Sets, api.RuleSet{Name: s.Name, Type: s.Type, Elements: len(s.Elements), Trouble: slowSet(s), Understood: s.Unknown == ""})
 			}
 		}
 		row.Counters = x.named(t)
@@ -105,6 +105,9 @@ func (x *ruleTeller) chain(t *ruleset.Table, c *ruleset.Chain) api.RuleChain {
 	for i := range c.Rules {
 		r := x.rule(&c.Rules[i])
 		r.Path = x.paths[rules.Ref{Table: t, Chain: c, Rule: &c.Rules[i]}.String()]
+		if r.Path == "fast" && len(r.Trouble) > 0 {
+			r.Path = "partial"
+		}
 		row.Rules = append(row.Rules, r)
 	}
 	return row
@@ -130,10 +133,8 @@ func (x *ruleTeller) rule(r *ruleset.Rule) api.Rule {
 		row.Understood = row.Understood && understood
 	}
 	set := func(id ruleset.SetID) {
-		if s := &all.Sets[id]; s.Unknown != "" {
-			trouble(false, "set", s.Name+": "+s.Unknown)
-		} else if s.Dynamic {
-			trouble(true, "set", s.Name+" is filled by rules")
+		if s := &all.Sets[id]; slowSet(s) != "" {
+			trouble(s.Unknown == "", "set", s.Name+": "+slowSet(s))
 		}
 	}
 	for _, s := range r.Steps {

@@ -38,18 +38,25 @@ func SlowSets(s *control.State) []api.SlowSet {
 	}
 	for i := range s.Network.Filter.Sets {
 		set := &s.Network.Filter.Sets[i]
-		why := set.Unknown
-		switch {
-		case set.Unread: // no rule asks it
+		if set.Unread { // no rule asks it
 			continue
-		case why == "" && set.Dynamic:
-			why = "rules change it"
-		case why == "" && slices.ContainsFunc(set.Elements, func(e ruleset.Element) bool { return e.Expires != 0 }):
-			why = "packets that would be found in elements that expire"
 		}
-		if why != "" {
+		if why := slowSet(set); why != "" {
 			out = append(out, api.SlowSet{Family: set.Family.String(), Table: set.Table, Name: set.Name, Why: why})
 		}
 	}
 	return out
+}
+
+// slowSet says why packets that are looked up in a set go to Linux, or some of them; "" where none does.
+func slowSet(set *ruleset.Set) string {
+	switch {
+	case set.Unknown != "":
+		return set.Unknown
+	case set.Dynamic:
+		return "rules change it"
+	case slices.ContainsFunc(set.Elements, func(e ruleset.Element) bool { return e.Expires != 0 }):
+		return "packets that would be found in elements that expire"
+	}
+	return ""
 }

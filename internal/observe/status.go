@@ -21,6 +21,9 @@ func Interfaces(s *control.State, d *datapath.Datapath) ([]api.Interface, error)
 		p := s.Graph.Ports[i]
 		face := describe(s, p)
 		if d != nil {
+			if face.Hook == "none" {
+				face.Hook, face.Mode = hookNames(held(d, p.Index), s)
+			}
 			if err := count(&face, d); err != nil {
 				return nil, err
 			}
@@ -42,13 +45,19 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 	}
 	attached := installed(s, p)
 	face.Hook, face.Mode = hookNames(attached, s)
+	part := false
 	add := func(why []graph.Why, family, hook, input string) {
 		for _, w := range why {
-			r := api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Family: family, Hook: hook, Input: input}
+			r := api.Reason{Reason: w.Reason.String(), Detail: w.Detail + barred(s, p, w), Family: family, Hook: hook, Input: input, Part: part}
 			if !slices.Contains(face.Reasons, r) {
 				face.Reasons = append(face.Reasons, r)
 			}
 		}
+	}
+	some := func(why []graph.Why, family, input string) {
+		part = true
+		add(why, family, "", input)
+		part = false
 	}
 	for _, f := range s.Failures {
 		if f.Index == p.Index {
@@ -63,9 +72,9 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(m.Why, "", "", "")
 		if m.Fast() {
 			add(m.Call4.Why, "ip4", "", m.Name)
-			add(m.Call4.Except, "ip4", "", m.Name)
+			some(m.Call4.Except, "ip4", m.Name)
 			add(m.Call6.Why, "ip6", "", m.Name)
-			add(m.Call6.Except, "ip6", "", m.Name)
+			some(m.Call6.Except, "ip6", m.Name)
 		}
 		face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
 		if len(attached) > 0 {
@@ -83,8 +92,8 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		ip6.add(in.IP6, fast6)
 		add(in.IP4.Why, "ip4", "", name)
 		add(in.IP6.Why, "ip6", "", name)
-		add(in.IP4.Except, "ip4", "", name)
-		add(in.IP6.Except, "ip6", "", name)
+		some(in.IP4.Except, "ip4", name)
+		some(in.IP6.Except, "ip6", name)
 		face.Inputs = append(face.Inputs, api.Input{Name: in.Name, Ifindex: in.Index, VLANs: tagIDs(in), IP4: state(in.IP4, fast4), IP6: state(in.IP6, fast6)})
 		if len(attached) > 0 {
 			face.Graph = merge(face.Graph, in.IP4.Nodes)
@@ -107,7 +116,57 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(p.TC, "", "tc", "")
 	}
 	face.Reasons = once(face.Reasons)
+	face.Egress = waysOut(s, p.Index)
 	return face
+}
+
+// waysOut are the reasons against leaving by a device, by hook. It is never nil.
+func waysOut(s *control.State, index int) []api.Reason {
+	out := []api.Reason{}
+	for _, e := range s.Graph.Egress {
+		if e.Index != index {
+			continue
+		}
+		for _, w := range e.XDP {
+			out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.XDP)})
+		}
+		for _, w := range e.TC {
+			out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.TC)})
+		}
+	}
+	return out
+}
+
+// barred goes on where a port has nothing to win, for want of a way out: which others there are, and what is against each of them.
+func barred(s *control.State, p *graph.Port, w graph.Why) string {
+	const most = 5
+	if w.Reason != reason.NothingToWin || !strings.HasPrefix(w.Detail, graph.NoWayOut) {
+		return ""
+	}
+	var all []string
+	for _, e := range s.Graph.Egress {
+		why := e.TC
+		if strings.HasSuffix(w.Detail, "XDP") {
+			why = e.XDP
+		}
+		if e.Index != p.Index && len(why) > 0 {
+			all = append(all, e.Name+" ("+strings.TrimSpace(why[0].Reason.String()+" "+why[0].Detail)+")")
+		}
+	}
+	if len(all) == 0 {
+		return ", and there is none"
+	}
+	return ": " + listed(all, most)
+}
+
+// held are the hooks of a device at which something of this daemon is attached, be it an empty slot, as while it is paused.
+func held(d *datapath.Datapath, index int) (hooks []graph.Hook) {
+	for _, h := range []graph.Hook{graph.XDP, graph.TC} {
+		if d.Holds(index, h) {
+			hooks = append(hooks, h)
+		}
+	}
+	return hooks
 }
 
 // once takes out what is said twice: a device on which no program runs has the reasons of its families, too. What holds for both families is said of the device,

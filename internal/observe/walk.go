@@ -4,14 +4,12 @@ package observe
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/vishvananda/netlink"
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/kstate"
@@ -186,11 +184,11 @@ func (x *explainer) tracked(a netip.Addr) bool {
 
 // route asks Linux where the packet would go; nil if nowhere. It must be called in the namespace.
 func (x *explainer) route(link *model.Link, p *rules.Packet) *model.Link {
-	routes, err := netlink.RouteGetWithOptions(net.IP(p.Dst.AsSlice()), &netlink.RouteGetOptions{Iif: link.Name, SrcAddr: net.IP(p.Src.AsSlice())})
-	if err != nil || len(routes) == 0 {
+	r, err := ask(link, p)
+	if err != nil || r == nil {
 		return nil
 	}
-	return x.state.Network.Link(routes[0].LinkIndex)
+	return x.state.Network.Link(r.LinkIndex)
 }
 
 // rulePacket is a frame without tags as rules see it; false for what is no IP, and for what leaves by its header before it comes to rules.

@@ -23,7 +23,7 @@ func Header() string {
 // Markdown renders docs/reasons.md.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("# Reasons\n\nEvery packet that shunt sees leaves by one of these, each with a counter; `shunt show reasons` prints them,\n" +
+	b.WriteString("# Reasons\n\nEvery packet that shunt sees leaves by one of these, each with a counter; `shunt show reasons --all` prints them,\n" +
 		"`shunt status` uses them for interfaces. Generated from `internal/reason/table.go`.\n\n| name | class | meaning |\n| --- | --- | --- |\n")
 	for _, r := range table {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Name, r.Class, r.Doc)

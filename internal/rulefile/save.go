@@ -88,7 +88,7 @@ func (f *saveFile) line(r *reader) error {
 		r.next()
 		return f.begin(r, w)
 	case f.table == nil:
-		return r.fail(w, "a table begins with * and its name: %s", tableNames)
+		return r.fail(w, "a table begins with * and its name: %s; of nft, the output of `nft -j list ruleset` is taken", tableNames)
 	case strings.HasPrefix(w.text, ":"):
 		return f.chain(r)
 	}
