@@ -105,7 +105,7 @@ func (m *mappings) rule(t *ruleset.Table, c *ruleset.Chain, r *ruleset.Rule, ifa
 			switch {
 			case s.Field == ruleset.NFProto && one && v.Lo == uint64(ruleset.IP4), s.Field == ruleset.EtherType && one && v.Lo == 0x0800:
 				continue
-			case s.Field == ruleset.IIFName && destination && iface == "" && !s.Not:
+			case s.Field == ruleset.IIFName && destination && iface == "":
 				return fail("the rule is for one interface; say with --interface which one the object is for")
 			case s.Field == ruleset.IIFName && destination && s.Mask == (ruleset.Value{}):
 				in := false

@@ -224,14 +224,25 @@ func ranges(t ruleset.Test) ([]ruleset.Range, bool) {
 	return rs, true
 }
 
-// sameValue says whether two conditions see the same value of a field.
-func (c Cond) sameValue(d Cond) bool { return c.place.tracked == d.place.tracked && c.Epoch == d.Epoch }
+// sameValue says whether two conditions see the same value of a field. The receiver of a translated packet is another behind the route than before it.
+func (c Cond) sameValue(d Cond, f ruleset.Field) bool {
+	return c.place.tracked == d.place.tracked && c.Epoch == d.Epoch && (!ofReceiver(f) || routed(c.place.hook) == routed(d.place.hook))
+}
+
+// ofReceiver says whether a field is one that the translation of destinations changes, or that of sources in the packets which come back.
+func ofReceiver(f ruleset.Field) bool {
+	switch f {
+	case ruleset.IP4Dst, ruleset.IP6Dst, ruleset.DPort, ruleset.SetDPort, ruleset.DstAddrType:
+		return true
+	}
+	return false
+}
 
 // and adds a condition. same: those given imply it already; never: nothing can satisfy them all.
 func and(when []Cond, c Cond) (out []Cond, same, never bool) {
 	t, plain := c.plain()
 	for i, d := range when {
-		if u, ok := d.plain(); ok && plain && u.Field == t.Field && c.sameValue(d) {
+		if u, ok := d.plain(); ok && plain && u.Field == t.Field && c.sameValue(d, t.Field) {
 			both := intersect(u.Ranges, t.Ranges)
 			if slices.Equal(both, u.Ranges) {
 				return when, true, false

@@ -142,14 +142,20 @@ func (w *walk) connection(tracked bool) (uint16, *Connection) {
 	return uint16(w.p.CT.State), w.p.CT
 }
 
-// field is a field's value as a rule sees it at a place.
-func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
-	if to := w.p.Translated; to != nil && routed(at.hook) {
-		p, was := *w.p, w.p
+// behind has the packet go to the receiver that it has at a place, until what it returns is called.
+func (w *walk) behind(at place) (restore func()) {
+	was := w.p
+	if to := was.Translated; to != nil && routed(at.hook) {
+		p := *was
 		p.Dst, p.DPort, p.Translated = to.Addr, to.Port, nil
 		w.p = &p
-		defer func() { w.p = was }()
 	}
+	return func() { w.p = was }
+}
+
+// field is a field's value as a rule sees it at a place.
+func (w *walk) field(f ruleset.Field, at place) (ruleset.Value, presence) {
+	defer w.behind(at)()
 	switch f {
 	case ruleset.IIFName, ruleset.IIFIndex, ruleset.IIFGroup, ruleset.IIFType:
 		if at.hook == ruleset.Egress || at.hook == ruleset.Postrouting && w.p.Bridged { // br_nf_post_routing()

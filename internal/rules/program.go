@@ -315,7 +315,9 @@ func (w *walk) holds(rs *ruleset.Ruleset, c Cond) bool {
 	switch s := c.Of.(type) {
 	case ruleset.Test:
 		if _, plain := c.plain(); plain {
+			restore := w.behind(c.place)
 			v, p := w.raw(s.Field, c.place.tracked)
+			restore()
 			return p == there && contains(s.Ranges, v)
 		}
 		v, p := ask(s.Field)

@@ -168,7 +168,7 @@ func (d Cond) narrows(c Cond) bool {
 		return reflect.DeepEqual(c, d)
 	}
 	u, ok := d.plain()
-	if !ok || u.Field != t.Field || !c.sameValue(d) {
+	if !ok || u.Field != t.Field || !c.sameValue(d, t.Field) {
 		return false
 	}
 	i := 0

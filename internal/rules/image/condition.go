@@ -137,6 +137,9 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		if side == PhysOut && at.hook <= ruleset.Prerouting { // asked otherwise there: rules.Flatten
 			return unsaid
 		}
+		if len(l.devices) == 0 { // where rules are compiled for a device that is not here
+			return unsaid
+		}
 		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool { return holds(t, d) }), 32)
 	}
 	if t.Field == ruleset.CTStateNAT && at.tracked {
@@ -281,6 +284,9 @@ func (l *lowering) any(out *entry, s ruleset.AnyTest, at place) outcome {
 			if other, ok := sideOf(t.Field); !ok || other != side {
 				return unsaid
 			}
+		}
+		if len(l.devices) == 0 {
+			return unsaid
 		}
 		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool {
 			return slices.ContainsFunc(s.Of, func(t ruleset.Test) bool { return holds(t, d) }) != s.Not
