@@ -3,6 +3,8 @@
 package graph
 
 import (
+	"slices"
+
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
@@ -190,11 +192,33 @@ func (b *builder) ontoBridge(br *model.Link) []Why {
 		why = join(why, b.state(vrf))
 	}
 	for i := range b.net.Links {
-		if l := b.net.Links[i]; l.Master == br.Index {
-			why = join(why, b.passedEgress(l), b.tcEgressHooks(l))
+		l := b.net.Links[i]
+		if l.Master != br.Index {
+			continue
+		}
+		chain, _ := b.lowers(l)
+		switch port := chain[len(chain)-1]; port.Kind {
+		case kindBond:
+			chain = slices.Concat(chain, b.bondSlaves(port))
+		case kindVXLAN: // a bridge hands on the route that a packet came by (no IFF_XMIT_DST_RELEASE)
+			why = join(why, b.exceeds(l, port))
+		}
+		for _, d := range chain {
+			why = join(why, b.passedEgress(d), b.tcEgressHooks(d))
 		}
 	}
 	return why
+}
+
+// intoTunnel says whether some port of a bridge leads into a tunnel.
+func (b *builder) intoTunnel(br *model.Link) bool {
+	return slices.ContainsFunc(b.net.Links, func(l *model.Link) bool {
+		if l.Master != br.Index {
+			return false
+		}
+		chain, _ := b.lowers(l)
+		return chain[len(chain)-1].Kind == kindVXLAN
+	})
 }
 
 // ontoVLAN gives the reasons against a route that leads to a VLAN device on a bridge, from tc: it puts its tag beside the packet and hands it to the bridge.

@@ -179,6 +179,7 @@ var bridgeDecisions = []decision{
 	{"what is on the bridge means nothing between ports", reason.ForeignTC, frames("eth0"), nil, []change{bridged01, program("br0", "tcx-ingress", false)}},
 	{"rules of IP", reason.NetfilterIP4Forward, toBridge("eth0"), []change{bridged01, nf(nfChain(model.IP4, "forward", 1))}, []change{bridged01}},
 
+	{"a route to a bridge with a tunnel larger than its underlay", reason.TunnelMTU, outTC("br0"), []change{asVXLAN("eth0"), bridged01, on("eth0", func(l *model.Link) { l.MTU = 1451 })}, []change{asVXLAN("eth0"), bridged01}},
 	{"a route to a bridge, from XDP", reason.LinkKind, outXDP("br0"), []change{bridged01}, nil},
 	{"a route to a bridge whose port has egress chains", reason.NetfilterNetdev, outTC("br0"),
 		[]change{bridged01, nf(model.NFHook{Family: model.Netdev, Hook: "egress", Device: "eth1", Kind: model.NFTables, Rules: 1})}, []change{bridged01}},

@@ -295,6 +295,17 @@ var decisions = []decision{
 	{"and is not entered from there", reason.LinkXDPUnsupported, outXDP("eth0"), []change{asVXLAN("eth0")}, []change{}},
 	{"a tunnel larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.MTU = 1451 })}, []change{asVXLAN("eth0")}},
 	{"a tunnel of IPv6 larger than its underlay", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.IP6 = true })}, []change{asVXLAN("eth0")}},
+	{"a tunnel larger than the device that it names, whatever that is", reason.TunnelMTU, outTC("eth0"),
+		[]change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.Lower = 4 }), on("eth1", func(l *model.Link) { l.MTU, l.Type = 1420, 65534 }), on("eth2", func(l *model.Link) { l.MTU, l.Type = 1420, 65534 })},
+		[]change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.VXLAN.Lower = 4 }), on("eth1", func(l *model.Link) { l.MTU, l.Type = 1420, 65534 })}},
+	{"generic XDP on a VLAN device", reason.ForeignXDP, ip4("eth0.5"),
+		[]change{with(vlan(5, "eth0.5", 2, 5)), program("eth0.5", "xdp-generic", false)}, []change{with(vlan(5, "eth0.5", 2, 5)), program("eth1", "xdp-generic", false)}},
+	{"a program as an action where packets come by a VRF", reason.TCFilter, outTC("eth0"),
+		[]change{inVRF, on("eth0", func(l *model.Link) {
+			l.TCFilters = []model.TCFilter{{Kind: "matchall", Parent: tcClsactEgress, Program: true}}
+		})}, []change{on("eth0", func(l *model.Link) {
+			l.TCFilters = []model.TCFilter{{Kind: "matchall", Parent: tcClsactEgress, Program: true}}
+		})}},
 	{"a tunnel larger than a path that Linux learned", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), network(func(n *model.Network) { n.Routes.Path4 = 1400 })},
 		[]change{asVXLAN("eth0"), network(func(n *model.Network) { n.Routes.Path6 = 1400 })}},
 	{"a tunnel whose underlay is in another namespace", reason.TunnelMTU, outTC("eth0"), []change{asVXLAN("eth0"), on("eth0", func(l *model.Link) { l.PeerNS = true })}, []change{asVXLAN("eth0")}},

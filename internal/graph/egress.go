@@ -35,11 +35,11 @@ func (b *builder) describeEgress(l *model.Link) (*Egress, ability) {
 		}
 	}
 	if l.Kind == kindBridge && l.Bridge != nil && l.Type == arphrdEther {
-		e.TC = tidy(b.ontoBridge(l))
+		e.TC, e.Tunnel = tidy(b.ontoBridge(l)), b.intoTunnel(l)
 		b.findOnto(e, l, l)
 	}
 	if l.Kind == kindVLAN && len(chain) == 2 && port.Kind == kindBridge && port.Bridge != nil && port.Type == arphrdEther {
-		e.TC = tidy(b.ontoVLAN(l, port))
+		e.TC, e.Tunnel = tidy(b.ontoVLAN(l, port)), b.intoTunnel(port)
 		b.findOnto(e, l, port)
 	}
 	return e, able

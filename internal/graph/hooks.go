@@ -127,7 +127,7 @@ func (b *builder) tcEgressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input || b.renamed && f.Kind == "bpf") {
+		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input || b.renamed && (f.Kind == "bpf" || f.Program)) {
 			why = append(why, b.filter(l, f))
 		}
 	}

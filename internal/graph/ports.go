@@ -50,7 +50,7 @@ func (b *builder) tagged(lower *model.Link, tags []model.VLAN, below []Why) []In
 			continue
 		}
 		own := append(slices.Clone(tags), *u.VLAN)
-		why := join(below, b.state(u), b.ingressHooks(u), b.tapsOn(u, true), b.stacked(u))
+		why := join(below, b.state(u), b.ingressHooks(u), b.xdpOnly(u), b.stacked(u)) // a generic program on it runs when the tag is off (__netif_receive_skb_core())
 		in := b.input(u, own)
 		extra := join(why, b.asked(u), b.master(u))
 		in.IP4.Why = tidy(join(in.IP4.Why, extra))

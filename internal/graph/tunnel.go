@@ -61,8 +61,10 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 	for i := range b.net.Links {
 		l := b.net.Links[i]
 		switch {
-		case named != nil && l != named, l.Type != arphrdEther, l.Kind == kindVXLAN, b.bridge(l) != nil:
-		default:
+		case l == named:
+			least(l.MTU, l.Name)
+		case named != nil, l.Type == arphrdLoopback, l.Kind == kindVXLAN, b.bridge(l) != nil:
+		case l.Type == arphrdEther, l.Up && l.Running: // another tunnel may be the underlay; what has no Ethernet header and is down is no news
 			least(l.MTU, l.Name)
 		}
 	}

@@ -19,14 +19,22 @@ type paths struct {
 	mtu4  uint32
 	mtu6  uint32 // the least of any path, bytes; 0 if none was learned
 	read  time.Time
+	cost  time.Duration // of that reading
 }
 
-// pathsRest is how often what was learned is looked at, until it is forgotten.
-const pathsRest = 10 * time.Second
+// pathsRest is how often what was learned is looked at, until it is forgotten. Anybody can send ICMP, and the kernel walks all its routes for what it learned: the reading takes one part of
+// the time in pathsShare at most.
+const (
+	pathsRest  = 10 * time.Second
+	pathsShare = 100
+)
 
 // pathsDue says whether they have to be read, for tunnels that were there at the last Read.
 func (r *Reader) pathsDue() bool {
 	p := &r.paths
+	if r.now().Sub(p.read) < pathsShare*p.cost {
+		return false
+	}
 	return tunnels(&r.last) && (p.doubt || (p.mtu4 != 0 || p.mtu6 != 0) && r.now().Sub(p.read) > pathsRest)
 }
 
@@ -39,10 +47,11 @@ func (r *Reader) readPaths(n *model.Network) {
 	p := &r.paths
 	switch {
 	case !tunnels(n):
-		*p = paths{doubt: true} // one that is made later finds what there is
-	case p.doubt || r.pathsDue():
-		p.doubt, p.read = false, r.now()
+		*p = paths{doubt: p.doubt || p.mtu4 != 0 || p.mtu6 != 0} // one that is made later finds what there is
+	case p.doubt && p.read.IsZero() || r.pathsDue():
+		start := r.now()
 		p.mtu4, p.mtu6 = r.leastPath(unix.AF_INET), r.leastPath(unix.AF_INET6)
+		p.doubt, p.read, p.cost = false, start, r.now().Sub(start)
 	}
 	n.Routes.Path4, n.Routes.Path6 = p.mtu4, p.mtu6
 }

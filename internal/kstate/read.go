@@ -20,8 +20,8 @@ func (r *Reader) Read(p Parts) (*model.Network, error) {
 	r.began = true
 	n := r.last
 	r.stale = 0
-	if p&XDP != 0 && p&Links == 0 {
-		// XDP programs are in the link dump, but attaching one by a BPF link raises no event.
+	if p&XDP != 0 {
+		// XDP programs are in the link dump, but attaching one by a BPF link raises no event: all links are read, whichever told of something.
 		p |= Links
 		clear(r.links)
 	}

@@ -5,6 +5,7 @@ package kstate
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,8 @@ type Reader struct {
 
 	sources []source // sockets and watches, in poll order
 	wake    int      // eventfd
+	wakeMu  sync.Mutex
+	closed  bool // under wakeMu
 	watch   *watch
 	events  atomic.Uint64
 	resyncs atomic.Uint64
@@ -159,6 +162,9 @@ func (r *Reader) open() (err error) {
 
 // Close closes all sockets and watches.
 func (r *Reader) Close() error {
+	r.wakeMu.Lock()
+	r.closed = true
+	r.wakeMu.Unlock()
 	for _, s := range r.sources {
 		if r.watch == nil || s.fd != r.watch.fd {
 			unix.Close(s.fd)
@@ -176,8 +182,13 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// Wake makes a running or the next Wait return at once. It may be called from any goroutine, not after Close.
+// Wake makes a running or the next Wait return at once. It may be called from any goroutine; after Close it does nothing.
 func (r *Reader) Wake() {
+	r.wakeMu.Lock()
+	defer r.wakeMu.Unlock()
+	if r.closed { // the descriptor may be another's by now
+		return
+	}
 	one := [8]byte{1}
 	unix.Write(r.wake, one[:]) // fails only when the counter is full, and then Wait wakes anyway
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -59,7 +60,6 @@ type tcOf struct {
 }
 
 // readTC reads qdiscs in one dump (it cannot be restricted to a device) and the filters of every place that can have some.
-// Filters on classes are not read: a classful qdisc is a reason by itself.
 func (r *Reader) readTC(n *model.Network) {
 	found := map[int]*tcOf{}
 	err := r.ask("qdiscs", func() error {
@@ -88,7 +88,7 @@ func (r *Reader) readTC(n *model.Network) {
 	slices.Sort(indexes)
 	for _, index := range indexes {
 		d := found[index]
-		for _, parent := range filterParents(d.qdiscs) {
+		for _, parent := range slices.Concat(filterParents(d.qdiscs), r.innerClasses(index, d.qdiscs)) {
 			r.readFilters(index, parent, d)
 		}
 	}
@@ -147,6 +147,35 @@ func filterParents(qdiscs []model.Qdisc) (out []uint32) {
 	return out
 }
 
+// trees are the queueing disciplines whose classes have classes, and ask the filters of each on the way down (htb_classify(), hfsc_classify()); those of the lowest nobody asks.
+var trees = map[string]bool{"htb": true, "hfsc": true}
+
+// innerClasses are the classes of a device that have classes below them.
+func (r *Reader) innerClasses(index int, qdiscs []model.Qdisc) (out []uint32) {
+	if !slices.ContainsFunc(qdiscs, func(q model.Qdisc) bool { return trees[q.Kind] }) {
+		return nil
+	}
+	fixed := make([]byte, tcHeader)
+	put32(fixed, 4, uint32(index))
+	inner := map[uint32]bool{}
+	err := r.ask("classes", func() error {
+		clear(inner)
+		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETTCLASS, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+			if len(b) < tcHeader {
+				return errors.New("class message too short")
+			}
+			if parent := get32(b, 12); parent != tcRoot && parent&^uint32(tcMajor) != 0 { // of the lowest number is the discipline itself
+				inner[parent] = true
+			}
+			return nil
+		})
+	})
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		r.fault(TC, fmt.Sprintf("tc classes of link %d", index), err)
+	}
+	return slices.Sorted(maps.Keys(inner))
+}
+
 func (r *Reader) readFilters(index int, parent uint32, d *tcOf) {
 	fixed := make([]byte, tcHeader)
 	put32(fixed, 4, uint32(index))
@@ -178,7 +207,7 @@ func (r *Reader) readFilters(index int, parent uint32, d *tcOf) {
 func merged(filters []model.TCFilter) (out []model.TCFilter) {
 	for _, f := range filters {
 		if n := len(out) - 1; n >= 0 && out[n].Kind == f.Kind && out[n].Parent == f.Parent && out[n].Prio == f.Prio && out[n].Own == f.Own {
-			out[n].Connection, out[n].Input = out[n].Connection || f.Connection, out[n].Input || f.Input
+			out[n].Connection, out[n].Input, out[n].Program = out[n].Connection || f.Connection, out[n].Input || f.Input, out[n].Program || f.Program
 			continue
 		}
 		out = append(out, f)
@@ -186,15 +215,15 @@ func merged(filters []model.TCFilter) (out []model.TCFilter) {
 	return out
 }
 
-// plain says whether all of a filter's actions are plainActions.
-func plain(ad *netlink.AttributeDecoder) bool {
-	all := true
+// actions says whether all of a filter's actions are plainActions, and whether one of them is a program.
+func actions(ad *netlink.AttributeDecoder) (plain, program bool) {
+	plain = true
 	ad.Nested(func(ad *netlink.AttributeDecoder) error {
 		for ad.Next() {
 			ad.Nested(func(ad *netlink.AttributeDecoder) error {
 				for ad.Next() {
 					if ad.Type() == tcaActKind {
-						all = all && plainActions[ad.String()]
+						plain, program = plain && plainActions[ad.String()], program || ad.String() == "bpf"
 					}
 				}
 				return nil
@@ -202,7 +231,7 @@ func plain(ad *netlink.AttributeDecoder) bool {
 		}
 		return nil
 	})
-	return all
+	return plain, program
 }
 
 // decodeFilter reads one filter. BPF classifiers of ours (clsact, before tcx) are marked.
@@ -225,7 +254,8 @@ func (r *Reader) decodeFilter(b []byte) (f model.TCFilter, err error) {
 					f.Connection = f.Connection || f.Kind == "flower" && ad.Type() >= tcaFlowerCTState && ad.Type() <= tcaFlowerCTLabelsMask
 					f.Input = f.Input || at.input != 0 && ad.Type() == at.input
 					if ad.Type() == at.actions {
-						f.Connection = f.Connection || !plain(ad)
+						plain, program := actions(ad)
+						f.Connection, f.Program = f.Connection || !plain, f.Program || program
 					}
 					return true
 				})

@@ -158,6 +158,7 @@ type TCFilter struct {
 
 	Connection bool // it or one of its actions asks for the packet's connection, or does what is not known
 	Input      bool // asks by which interface the packet came
+	Program    bool `json:",omitempty"` // one of its actions is a program: what that asks is not known
 }
 
 // Program is an attached BPF program.
