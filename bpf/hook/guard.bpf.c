@@ -284,25 +284,49 @@ struct walk {
 	__u64 sum;
 };
 
+/* Sums do not depend on the order of devices, and what carries nothing adds nothing: devices come and go without a word. */
+always_inline void add(struct walk *w, __u64 dev, __u64 what)
+{
+	__u64 h = (what ^ dev) * 0x9e3779b97f4a7c15;
+
+	if (what)
+		w->sum += (h ^ h >> 32) * 0x9e3779b97f4a7c15;
+}
+
+/* The first entry of a list, 0 if it is empty. A new packet socket comes first (dev_add_pack()). */
+always_inline __u64 first(__u64 list)
+{
+	__u64 next = 0;
+
+	bpf_probe_read_kernel(&next, sizeof(next), (void *)list);
+	return next == list ? 0 : next;
+}
+
+/* Each program that comes or goes moves the list to its twin and counts (bpf_mprog_commit()); one that takes another's place does neither. */
+always_inline __u64 programs(struct bpf_mprog_entry *entry)
+{
+	return entry ? (__u64)entry + ((__u64)BPF_CORE_READ(entry, parent, count) << 48) : 0;
+}
+
 static long sum_device(__u32 i, struct walk *w)
 {
 	struct list_head *at = w->at, *next = BPF_CORE_READ(at, next);
 	struct net_device *dev;
+	__u64 n;
 
 	if (!next || next == w->head)
 		return 1;
 	w->at = next;
 	dev = (void *)next - bpf_core_field_offset(struct net_device, dev_list);
-#define ADD(v) w->sum = (w->sum ^ (__u64)(v)) * 0x9e3779b97f4a7c15
-	ADD(BPF_CORE_READ(dev, ptype_all.next));
-	ADD(BPF_CORE_READ(dev, ptype_specific.next));
+	n = (__u64)dev;
+	add(w, n, first(AT(dev, ptype_all)));
+	add(w, n + 1, first(AT(dev, ptype_specific)));
 	if (HAS(dev, tcx_ingress)) {
-		ADD(BPF_CORE_READ(dev, tcx_ingress));
-		ADD(BPF_CORE_READ(dev, tcx_egress));
+		add(w, n + 2, programs(BPF_CORE_READ(dev, tcx_ingress)));
+		add(w, n + 3, programs(BPF_CORE_READ(dev, tcx_egress)));
 	}
 	for (int mode = 0; mode < XDP_MODES; mode++)
-		ADD(BPF_CORE_READ(dev, xdp_state[mode].link));
-#undef ADD
+		add(w, n + 4 + mode, (__u64)BPF_CORE_READ(dev, xdp_state[mode].link));
 	return 0;
 }
 
@@ -321,7 +345,7 @@ int shunt_beat(struct shunt_beat_query *q)
 	live.heartbeat = bpf_jiffies64();
 	w.head = w.at = (void *)AT(net, dev_base_head);
 	if (HAS(net, ptype_specific))
-		w.sum = (__u64)BPF_CORE_READ(net, ptype_specific.next);
+		add(&w, 0, first(AT(net, ptype_specific)));
 	bpf_loop(MAX_DEVICES, sum_device, &w, 0);
 	q->attached = w.sum;
 	return 0;

@@ -181,6 +181,12 @@ struct possible_net {
 typedef struct {
 	struct net *net;
 } possible_net_t;
+struct bpf_mprog_bundle {
+	unsigned int count;
+};
+struct bpf_mprog_entry {
+	struct bpf_mprog_bundle *parent;
+};
 struct bpf_xdp_entity {
 	void *prog;
 	void *link;
@@ -195,8 +201,8 @@ struct net_device {
 	struct list_head ptype_specific;
 	struct list_head dev_list;
 	void *rx_handler;
-	void *tcx_ingress;
-	void *tcx_egress;
+	struct bpf_mprog_entry *tcx_ingress;
+	struct bpf_mprog_entry *tcx_egress;
 	struct bpf_xdp_entity xdp_state[3];
 	struct hlist_node index_hlist;
 };

@@ -14,10 +14,12 @@ import (
 
 func newStatus(g *global) *cobra.Command {
 	a := &asking{global: g}
+	var ready bool
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "show what is fast, and why the rest is not",
 		Long: `Show each interface with its hook, whether forwarding from it is fast for each family, its packets (forwarded, dropped as Linux would, left to Linux), and one line for each reason why it is not.
+With --ready the exit status is 1 while the daemon still starts, or cannot follow Linux's configuration and leaves everything to it: for probes and scripts that wait.
 The names of the reasons are listed by "shunt show reasons --all" and in docs/reasons.md.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -25,14 +27,21 @@ The names of the reasons are listed by "shunt show reasons --all" and in docs/re
 			if err := a.client().Call(c.Context(), api.VerbStatus, nil, &s); err != nil {
 				return err
 			}
+			var err error
 			if a.json {
-				return printJSON(c.OutOrStdout(), s)
+				err = printJSON(c.OutOrStdout(), s)
+			} else {
+				w := newScreen(c.OutOrStdout())
+				printStatus(w, &s)
+				err = w.err
 			}
-			w := newScreen(c.OutOrStdout())
-			printStatus(w, &s)
-			return w.err
+			if err == nil && ready && (!s.Ready || s.Failing != "") {
+				return silentError{exitFailed}
+			}
+			return err
 		},
 	}
+	c.Flags().BoolVar(&ready, "ready", false, "exit with 1 unless the daemon follows Linux's configuration")
 	return a.options(c, true)
 }
 
@@ -51,6 +60,9 @@ func printStatus(w *screen, s *api.Status) {
 		return
 	}
 	printHeadline(w, s)
+	if s.Failing != "" {
+		fmt.Fprintf(w, "%s everything goes to Linux, and what follows is how it was: the last round failed: %s\n\n", w.paint(red, "!"), s.Failing)
+	}
 	faces := slices.Clone(s.Interfaces)
 	slices.SortStableFunc(faces, func(a, b api.Interface) int { return loopbackLast(a) - loopbackLast(b) })
 	printInterfaces(w, faces)

@@ -14,8 +14,9 @@ const Schema = 1
 type Status struct {
 	Version    string      `json:"version"`
 	Schema     int         `json:"schema"`
-	Ready      bool        `json:"ready"`      // the first round is done
-	Generation uint64      `json:"generation"` // rounds so far; a round reads, decides and applies
+	Ready      bool        `json:"ready"`             // the first round is done
+	Failing    string      `json:"failing,omitempty"` // why the last round failed: everything goes to Linux until one succeeds
+	Generation uint64      `json:"generation"`        // rounds so far; a round reads, decides and applies
 	PID        int         `json:"pid"`
 	Netns      string      `json:"netns"` // "" is the namespace that the daemon was started in
 	Paused     bool        `json:"paused"`

@@ -98,11 +98,17 @@ func (s *Server) Serve(ctx context.Context, h Handler) {
 	s.wg.Go(func() {
 		for {
 			c, err := s.listener.AcceptUnix()
-			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					s.log.Error("accepting a client", "err", err)
-				}
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
+			case err != nil: // too many open files, for example, which ends
+				s.log.Error("accepting a client", "err", err)
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Second):
+					continue
+				}
 			}
 			s.wg.Go(func() { s.connection(ctx, c) })
 		}

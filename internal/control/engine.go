@@ -67,7 +67,11 @@ type Engine struct {
 	ended  chan struct{} // closed when the loop is over or never came to be
 	end    func()
 
+	failing atomic.Pointer[string] // why the last round failed
+
 	// Owned by the loop.
+	dirty  kstate.Parts // what has changed since it was read
+	inARow int          // rounds that failed one behind the other
 	reader *kstate.Reader
 	data   *datapath.Datapath
 	detach bool
@@ -220,23 +224,20 @@ func (e *Engine) close() {
 func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 	stopWake := context.AfterFunc(ctx, e.reader.Wake)
 	defer stopWake()
-	dirty, since := kstate.All, time.Now()
+	since := time.Now()
+	e.dirty = kstate.All
 	var beat, reconcile time.Time
 	for ctx.Err() == nil {
 		var worked time.Duration // in the round; a long one is no hold-up, and what happens meanwhile is drained below
-		if dirty != 0 {
+		if e.dirty != 0 {
 			started := time.Now()
-			again, err := e.round(dirty, since)
-			if err != nil {
-				e.log.Error("a round failed; everything goes to Linux until one succeeds", "err", err)
-				e.data.Pause()
-				e.told(nil, err)
-				e.serve()
-				time.Sleep(10 * time.Millisecond)
-				dirty = kstate.All
+			if err := e.catchUp(since); err != nil {
+				if err := e.rest(ctx, err); err != nil {
+					return err
+				}
 				continue
 			}
-			dirty, worked = again, time.Since(started)
+			worked = time.Since(started)
 			if e.opts.Once {
 				e.detach = true
 				return nil
@@ -247,14 +248,14 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			// The data path may already have turned itself off. It may go on only after what happened meanwhile is taken in.
 			e.log.Warn("the daemon was held up", "for", gap)
 			e.data.Pause()
-			dirty = silent
+			e.dirty |= silent
 		} else if gap >= beatEvery {
 			attached, err := e.data.Beat()
 			if err != nil {
 				return err
 			}
 			if attached {
-				dirty |= unheard
+				e.dirty |= unheard
 			}
 			refresher.tick(now)
 		}
@@ -262,7 +263,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			beat = now
 		}
 		patience := max(0, min(time.Until(beat.Add(beatEvery)), e.data.Tend(), e.compile()))
-		if dirty&unheard != 0 {
+		if e.dirty&unheard != 0 {
 			patience = 0
 		}
 		parts, err := e.reader.Wait(patience)
@@ -273,21 +274,68 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			e.log.Warn("events were lost; everything goes to Linux until its configuration is read anew", "parts", parts)
 			e.data.Pause()
 		}
-		dirty, since = dirty|parts|e.takeCompiled(), time.Now()
+		e.dirty, since = e.dirty|parts|e.takeCompiled(), time.Now()
 		e.compile()
 		e.serve()
 		if since.Sub(reconcile) >= reconcileEvery {
 			reconcile = since
-			dirty |= silent
+			e.dirty |= silent
 			e.collect()
 			e.teller.tick()
 		}
-		if dirty == 0 && e.data.Stale() {
+		if e.dirty == 0 && e.data.Stale() {
 			// A guard word changed and no event explains it, yet or ever. Routes have no guard word.
-			dirty = kstate.All &^ kstate.Routes
+			e.dirty = kstate.All &^ kstate.Routes
 		}
 	}
 	return nil
+}
+
+// catchUp makes a round of all that is to be read. What that very doing changes is for the next one.
+func (e *Engine) catchUp(since time.Time) error {
+	again, err := e.round(e.dirty, since)
+	if err != nil {
+		return err
+	}
+	e.dirty, e.inARow = again, 0
+	e.failing.Store(nil)
+	return nil
+}
+
+// The pause after a round that failed; after each further one it is twice as long.
+const (
+	firstRest = 10 * time.Millisecond
+	lastRest  = time.Second
+)
+
+// rest sends everything to Linux after a round that failed, and lets some time pass before the next one, in which events are drained and calls are answered.
+func (e *Engine) rest(ctx context.Context, cause error) error {
+	e.log.Error("a round failed; everything goes to Linux until one succeeds", "err", cause)
+	e.data.Pause()
+	text := cause.Error()
+	e.failing.Store(&text)
+	e.told(nil, cause)
+	e.dirty = kstate.All
+	end := time.Now().Add(min(lastRest, firstRest<<min(e.inARow, 10)))
+	e.inARow++
+	for left := time.Until(end); left > 0 && ctx.Err() == nil; left = time.Until(end) {
+		if _, err := e.reader.Wait(left); err != nil {
+			return fmt.Errorf("waiting for events: %w", err)
+		}
+		e.serve()
+		if e.failing.Load() == nil { // a call made a round, and that succeeded
+			return nil
+		}
+	}
+	return nil
+}
+
+// Failing says why the last round failed, after which everything goes to Linux; "" if it did not. It may be called from any goroutine.
+func (e *Engine) Failing() string {
+	if text := e.failing.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // needs are the parts of a configuration that not every kernel's programs can read.
@@ -339,7 +387,8 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	stages.Read = lap()
 	if s := e.state.Load(); s == nil || s.Network.Filter != net.Filter {
 		e.changedAt = time.Now()
-	} else if switched(s.Network, net) { // Linux's next lookup heeds it; no generation says so to what is remembered of earlier ones
+	}
+	if s := e.state.Load(); s != nil && switched(s.Network, net) { // Linux's next lookup heeds it; no generation says so to what is remembered of earlier ones
 		e.data.Forget()
 	}
 	e.followNames(net)
@@ -503,8 +552,8 @@ func (e *Engine) SetPolicy(ctx context.Context, change func(*graph.Policy)) erro
 		p := *e.policy.Load()
 		change(&p)
 		e.policy.Store(&p)
-		_, err := e.round(kstate.Links, time.Now())
-		return err
+		e.dirty |= kstate.Links // beside what is still to be read: a round that leaves that out would end a pause that waits for it
+		return e.catchUp(time.Now())
 	})
 }
 

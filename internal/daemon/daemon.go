@@ -69,7 +69,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := check.Requirements(); err != nil {
 		return err
 	}
-	if err := interfacesExist(o.Policy, len(o.Netns) > 0, o.Log); err != nil {
+	if err := interfacesExist(o.Policy, len(o.Netns) > 0 || os.Getenv("NOTIFY_SOCKET") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "", o.Log); err != nil {
 		return err
 	}
 	_, missing := os.Lstat(o.RuntimeDir)

@@ -93,6 +93,7 @@ func (d *Daemon) status(ctx context.Context, netns string) (*api.Status, error) 
 	}
 	out := &api.Status{Version: d.Version, Schema: api.Schema, PID: os.Getpid(), Netns: netns, Hook: d.Policy.Hook,
 		PausedIf: []string{}, Interfaces: []api.Interface{}, Rules: []api.Reason{}, Sets: []api.SlowSet{}, Namespaces: d.namespaces()}
+	out.Failing = m.engine.Failing()
 	out.Sync = m.recorder.Sync(m.engine.State())
 	out.Sync.WatchdogMS = d.Watchdog.Milliseconds()
 	if m.engine.State() == nil {

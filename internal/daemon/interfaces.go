@@ -15,8 +15,8 @@ import (
 )
 
 // interfacesExist refuses interface names that cannot be meant: globs that do not parse, and exact names that no interface has. Where other
-// namespaces are served too, an exact name may be there, and one that is not here is only worth a warning; so is one that is excluded, which
-// errs towards Linux once it comes.
+// namespaces are served too, an exact name may be there, and where a service manager starts the daemon at boot it may be yet to come: then one that is not here is only worth
+// a warning; so is one that is excluded, which errs towards Linux once it comes.
 func interfacesExist(p graph.Policy, elsewhere bool, log *slog.Logger) error {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -42,7 +42,7 @@ func interfacesExist(p graph.Policy, elsewhere bool, log *slog.Logger) error {
 			continue
 		}
 		if elsewhere {
-			log.Warn("no such interface in the daemon's own network namespace", "interface", name)
+			log.Warn("no such interface in the daemon's own network namespace; it is served when it comes", "interface", name)
 			continue
 		}
 		return api.Errorf(api.KindUsage, "there is no interface %q in this network namespace; there are %s (for one that comes later use a pattern like %q)",

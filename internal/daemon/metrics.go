@@ -72,7 +72,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range c.served() {
 		name := model.PrintableName(m.name) // as those of interfaces are: one that is no UTF-8 would fail the whole page
 		s, err := c.status(ctx, m.name)
-		if err != nil || !s.Ready {
+		if err != nil || !s.Ready || s.Failing != "" {
 			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, 0, name)
 			continue
 		}

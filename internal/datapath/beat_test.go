@@ -72,6 +72,10 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 			}
 			expect(true, what+" goes")
 		}
+		if err := near.NS.Shell("ip link add plain type veth peer name other; ip link set plain up"); err != nil {
+			return err
+		}
+		expect(false, "a device that carries nothing")
 		err = far.NS.Do(func() error {
 			thing, err := socket(unix.ETH_P_ALL, far.Index)
 			if err == nil {

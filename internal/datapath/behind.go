@@ -32,6 +32,7 @@ type behind struct {
 
 	mu    sync.Mutex
 	busy  bool
+	tid   int // of the thread that works
 	found []func()
 }
 
@@ -66,9 +67,12 @@ func (b *behind) start(work func()) {
 		defer b.wg.Done()
 		runtime.LockOSThread()
 		unix.Setpriority(unix.PRIO_PROCESS, 0, aside)
+		b.mu.Lock()
+		b.tid = unix.Gettid()
+		b.mu.Unlock()
 		work()
 		b.mu.Lock()
-		b.busy = false
+		b.busy, b.tid = false, 0
 		b.mu.Unlock()
 		b.wake()
 	}()
@@ -90,9 +94,14 @@ func (b *behind) results() (found []func(), busy bool) {
 	return found, b.busy
 }
 
-// end waits for the work under way, and takes in what it found.
+// end waits for the work under way, and takes in what it found. From then on that is as urgent as whoever waits, or a busy machine would leave the loop without a sign of life.
 func (b *behind) end() {
 	b.turns.Add(1)
+	b.mu.Lock()
+	if raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && b.tid != 0 {
+		unix.Setpriority(unix.PRIO_PROCESS, b.tid, 20-raw) // the system call gives 20 less the nice value
+	}
+	b.mu.Unlock()
 	b.wg.Wait()
 	found, _ := b.results()
 	for _, f := range found {

@@ -180,12 +180,18 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	basis := d.basis(s)
 	jobs := d.jobs(plan, basis, s)
 	if err := d.installRules(&plan.Rules); err != nil {
+		for _, j := range jobs {
+			d.abandon(j)
+		}
 		return nil, d.stop(err)
 	}
 	var failures []Failure
 	d.load(jobs)
 	for _, j := range jobs {
 		err := j.err
+		if err != nil {
+			d.abandon(j)
+		}
 		if err == nil && (j.prog != nil || j.later) {
 			d.changed = true
 			err = d.install(j)
@@ -380,6 +386,14 @@ func (d *Datapath) register(loads []*job) {
 
 // loads says whether a job has to load a program before its plan is in place.
 func (j *job) loads() bool { return j.stats != nil && j.prog == nil && !j.later && j.err == nil }
+
+// abandon gives back the counters of a new port that gets no program after all.
+func (d *Datapath) abandon(j *job) {
+	if j.stats != nil && d.ports[j.key] == nil {
+		d.generic.leave(j.key, j.counters)
+		j.counters = counters{}
+	}
+}
 
 // discard gives back what a job that failed had got.
 func (j *job) discard() {

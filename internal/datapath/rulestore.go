@@ -84,35 +84,52 @@ const deBruijn = 0x03f79d71b4cb0a89
 
 // open makes the maps.
 func (s *ruleStore) open(o *objects, size, slots int) error {
+	m, err := newRuleMaps(o, size, slots)
+	if err == nil {
+		s.use(o, m)
+	}
+	return err
+}
+
+// ruleMaps are the array for images and the counters.
+type ruleMaps struct {
+	data, counts *ebpf.Map
+	memory       *ebpf.Memory
+	size, slots  int
+}
+
+func newRuleMaps(o *objects, size, slots int) (m ruleMaps, err error) {
 	spec := o.ruleData.Copy()
 	spec.ValueSize, spec.Contents, spec.Key, spec.Value = uint32(size), nil, nil, nil
 	spec.Flags |= unix.BPF_F_MMAPABLE
-	data, err := ebpf.NewMap(spec)
-	if err != nil {
-		return fmt.Errorf("creating an array of %d bytes for rules: %w", size, err)
+	m.size, m.slots = size, slots
+	if m.data, err = ebpf.NewMap(spec); err != nil {
+		return m, fmt.Errorf("creating an array of %d bytes for rules: %w", size, err)
 	}
-	memory, err := data.Memory()
-	if err != nil {
-		data.Close()
-		return fmt.Errorf("mapping the array for rules: %w", err)
+	if m.memory, err = m.data.Memory(); err != nil {
+		m.data.Close()
+		return m, fmt.Errorf("mapping the array for rules: %w", err)
 	}
 	count := o.ruleCounts.Copy()
 	count.MaxEntries = uint32(slots)
-	counts, err := ebpf.NewMap(count)
-	if err != nil {
-		data.Close()
-		return fmt.Errorf("creating %d counters for rules: %w", slots, err)
+	if m.counts, err = ebpf.NewMap(count); err != nil {
+		m.data.Close()
+		return m, fmt.Errorf("creating %d counters for rules: %w", slots, err)
 	}
 	var head [64]byte
 	for i := range head {
 		head[uint64(deBruijn)<<i>>58] = byte(i)
 	}
-	memory.WriteAt(head[:], 0) //nolint: the offset is inside by construction
-	s.data, s.memory, s.size, s.counts, s.slots.limit = data, memory, size, counts, slots
+	m.memory.WriteAt(head[:], 0) //nolint: the offset is inside by construction
+	return m, nil
+}
+
+// use makes maps the ones that are used.
+func (s *ruleStore) use(o *objects, m ruleMaps) {
+	s.data, s.memory, s.size, s.counts, s.slots.limit = m.data, m.memory, m.size, m.counts, m.slots
 	s.maps++
 	s.rooms, s.at, s.now = nil, [ruleImages]room{}, [ruleImages]*image.Image{}
-	o.maps[rulesMap], o.maps[countMap] = data, counts
-	return nil
+	o.maps[rulesMap], o.maps[countMap] = m.data, m.counts
 }
 
 // prepare finds room for what a plan has and the shape of programs that serve it: larger maps, where they do not suffice.
@@ -201,10 +218,14 @@ func (s *ruleStore) word(i int, im *image.Image, r room) uint64 {
 func (d *Datapath) growRules(size, slots int) error {
 	s := &d.rules
 	d.behind.end() // nobody else refers to the maps by name
+	m, err := newRuleMaps(d.objects, size, slots)
+	if err != nil {
+		return err // with what there is the next round tries again
+	}
 	if s.data != nil {
 		d.store(offStale, 1)
 		if err := s.rebase(true); err != nil {
-			return err
+			return errors.Join(err, m.data.Close(), m.counts.Close())
 		}
 		s.data.Close()
 		s.counts.Close()
@@ -212,7 +233,8 @@ func (d *Datapath) growRules(size, slots int) error {
 	for i := range ruleImages {
 		d.store(offRules+8*int64(i), 0)
 	}
-	return s.open(d.objects, size, slots)
+	s.use(d.objects, m)
+	return nil
 }
 
 // installRules puts a plan's images in force. Programs with their shape are in place, or everything goes to Linux until they are.

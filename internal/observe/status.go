@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -337,8 +338,8 @@ func noPackets() api.Packets {
 	return api.Packets{Slow: map[string]uint64{}, Dropped: map[string]uint64{}}
 }
 
-// count fills in a device's packets. What XDP hands up meets the program at TC next where there is one, so only the last hook's slow
-// packets are slow.
+// count fills in a device's packets. What XDP hands up meets the program at TC next where there is one, so then only the packets that are slow there are; those that were slow at TC
+// while it had one are counted on.
 func count(face *api.Interface, d *datapath.Datapath) error {
 	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
 		c, ok, err := d.Counters(face.Ifindex, hook)
@@ -364,7 +365,16 @@ func count(face *api.Interface, d *datapath.Datapath) error {
 		face.Hooks[string(hook)] = p
 		face.Packets.Fast += p.Fast
 		face.Packets.Bytes += p.Bytes
-		face.Packets.Slow = p.Slow
+		switch {
+		case hook == graph.XDP:
+			maps.Copy(face.Packets.Slow, p.Slow)
+		case d.Holds(face.Ifindex, graph.TC) || !d.Holds(face.Ifindex, graph.XDP):
+			face.Packets.Slow = p.Slow
+		default:
+			for name, n := range p.Slow {
+				face.Packets.Slow[name] += n
+			}
+		}
 		for name, n := range p.Dropped {
 			face.Packets.Dropped[name] += n
 		}

@@ -189,16 +189,19 @@ func (t *Tables) egress(g *graph.Graph, before *Plan) {
 	}
 }
 
+// maxWays is the room of the maps of ways out at XDP (tx_xdp and tags). By one for which there is none, packets go to Linux (egress-slow); a host has that many VLANs if at all.
+const maxWays = 4096
+
 // with adds a device.
 func (t *Tables) with(e *graph.Egress) {
-	if len(e.XDP) == 0 {
+	if len(e.XDP) == 0 && len(t.TxXDP) < maxWays {
 		t.TxXDP[uint32(e.Index)] = uint32(e.Port)
 		t.Tags[uint32(e.Index)] = tags(e)
 	}
 	if len(e.TC) == 0 {
 		t.TxTC[uint32(e.Index)] = uint32(e.Index) | wayOut(e)
 	}
-	if e.Bridge != nil && len(e.Bridge.XDP) == 0 {
+	if e.Bridge != nil && len(e.Bridge.XDP) == 0 && len(t.TxXDP) < maxWays {
 		t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
 	}
 	if e.Bridge != nil && len(e.Bridge.TC) == 0 {

@@ -296,8 +296,8 @@ func (r *run) prepare(n int, s *Step) (err error) {
 	if s.Immediate || s.Frozen || s.Killed {
 		return nil
 	}
-	if s.listens() {
-		time.Sleep(socketsWithin)
+	if within := s.listens(); within != 0 {
+		time.Sleep(within)
 		if err := r.shunt.daemon.caughtUp(125 * r.rig.Bound); err != nil {
 			return err
 		}

@@ -155,12 +155,20 @@ func compareHearing(linux, shunt hearing, own *addresses) []string {
 // rig keeps the processors busy.
 const socketsWithin = 400 * time.Millisecond
 
-// listens says whether a step opens or closes sockets, or attaches programs, that shunt has to look for.
-func (s *Step) listens() bool {
-	return slices.ContainsFunc(s.Commands, func(cmd string) bool {
-		word, _, _ := strings.Cut(cmd, " ")
-		return word == "listen" || word == "unlisten" || word == "foreign" || word == "socket"
-	})
+// othersWithin is the same of other sockets than packet sockets, which it looks at once a second.
+const othersWithin = 1200 * time.Millisecond
+
+// listens says how long shunt may take to know what a step does with sockets, or attaches, of which nothing tells it; 0 for other steps.
+func (s *Step) listens() (within time.Duration) {
+	for _, cmd := range s.Commands {
+		switch word, _, _ := strings.Cut(cmd, " "); word {
+		case "listen", "unlisten", "foreign":
+			within = max(within, socketsWithin)
+		case "socket":
+			within = max(within, othersWithin)
+		}
+	}
+	return within
 }
 
 // comparable says whether listeners hear the same whatever the machine does: not of packets that may arrive merged, or cut.
