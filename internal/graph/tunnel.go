@@ -58,6 +58,9 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 		}
 	}
 	named := b.net.Link(tunnel.VXLAN.Lower)
+	if named != nil && named.Kind == kindVRF { // whose own MTU binds nothing: packets leave by its slaves
+		named = nil
+	}
 	for i := range b.net.Links {
 		l := b.net.Links[i]
 		switch {
