@@ -37,28 +37,7 @@ func showRules(g *global) *cobra.Command {
 
 // showSets is the part of the rules' answer that is about sets.
 func showSets(g *global) *cobra.Command {
-	a := &asking{global: g}
-	c := &cobra.Command{
-		Use: "sets", Short: "sets and ipsets that rules can ask, and why packets that are looked up in one go to Linux", Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			var r api.Rules
-			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: api.ShowRules}, &r); err != nil {
-				return err
-			}
-			list := setsOf(&r)
-			if a.json {
-				return printJSON(c.OutOrStdout(), list)
-			}
-			w := newScreen(c.OutOrStdout())
-			rows := [][]cell{heads("FAMILY", "TABLE", "SET", "TYPE", ">ELEMENTS", "GOES TO LINUX")}
-			for _, s := range list {
-				rows = append(rows, []cell{{text: s.Family}, {text: orDash(s.Table)}, {text: s.Name}, {text: orDash(s.Type)}, number(s.Elements), {text: s.Trouble, sgr: yellow}})
-			}
-			w.table(rows)
-			return w.err
-		},
-	}
-	return a.options(c, true)
+	return showPart(g, "sets", api.ShowRules, "sets and ipsets that rules can ask, and why packets that are looked up in one go to Linux", setsOf, setRows)
 }
 
 // ownedSet is a set with where it belongs.
@@ -68,8 +47,7 @@ type ownedSet struct {
 	api.RuleSet
 }
 
-func setsOf(r *api.Rules) []ownedSet {
-	list := []ownedSet{}
+func setsOf(r api.Rules) (list []ownedSet) {
 	for _, s := range r.IPSets {
 		list = append(list, ownedSet{"ipset", "", s})
 	}
@@ -79,6 +57,14 @@ func setsOf(r *api.Rules) []ownedSet {
 		}
 	}
 	return list
+}
+
+func setRows(list []ownedSet) [][]cell {
+	rows := [][]cell{heads("FAMILY", "TABLE", "SET", "TYPE", ">ELEMENTS", "GOES TO LINUX")}
+	for _, s := range list {
+		rows = append(rows, []cell{{text: s.Family}, {text: orDash(s.Table)}, {text: s.Name}, {text: orDash(s.Type)}, number(s.Elements), {text: s.Trouble, sgr: yellow}})
+	}
+	return rows
 }
 
 func printRules(w *screen, r *api.Rules) {

@@ -41,14 +41,20 @@ func newShow(g *global) *cobra.Command {
 
 // showTable is a command that asks for a list and prints it as a table.
 func showTable[R any](g *global, what, short string, rows func([]R) [][]cell) *cobra.Command {
+	return showPart(g, what, what, short, func(list []R) []R { return list }, rows)
+}
+
+// showPart is one that makes the list of an answer.
+func showPart[A, R any](g *global, name, what, short string, part func(A) []R, rows func([]R) [][]cell) *cobra.Command {
 	a := &asking{global: g}
 	c := &cobra.Command{
-		Use: what, Short: short, Args: noArgs,
+		Use: name, Short: short, Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			var list []R
-			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: what}, &list); err != nil {
+			var answer A
+			if err := a.client().Call(c.Context(), api.VerbShow, api.ShowArgs{What: what}, &answer); err != nil {
 				return err
 			}
+			list := part(answer)
 			if list == nil {
 				list = []R{} // for programs, an empty list is one
 			}

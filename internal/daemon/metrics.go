@@ -72,7 +72,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range c.served() {
 		name := model.PrintableName(m.name) // as those of interfaces are: one that is no UTF-8 would fail the whole page
 		s, err := c.status(ctx, m.name)
-		if err != nil || !s.Ready || s.Failing != "" {
+		if err != nil || !s.Ready {
 			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, 0, name)
 			continue
 		}
@@ -87,7 +87,13 @@ func (c collector) namespace(ch chan<- prometheus.Metric, netns string, s *api.S
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{netns}, labels...)...)
 	}
-	gauge(readyDesc, 1)
+	fast := map[string]float64{api.StateFast: 1, api.StatePartial: 0.5}
+	if s.Failing == "" {
+		gauge(readyDesc, 1)
+	} else { // counters go on, above all that of rounds that fail
+		gauge(readyDesc, 0)
+		clear(fast)
+	}
 	counter(roundsDesc, s.Sync.Rounds)
 	counter(failuresDesc, s.Sync.Failures)
 	counter(eventsDesc, s.Sync.Events)
@@ -95,7 +101,7 @@ func (c collector) namespace(ch chan<- prometheus.Metric, netns string, s *api.S
 	gauge(changeDesc, s.Sync.LastChangeMS/1000)
 	gauge(watchdogDesc, float64(s.Sync.WatchdogMS)/1000)
 	for _, i := range s.Interfaces {
-		gauge(stateDesc, map[string]float64{api.StateFast: 1, api.StatePartial: 0.5}[i.State], i.Name)
+		gauge(stateDesc, fast[i.State], i.Name)
 		for hook, p := range i.Hooks {
 			counter(packetsDesc, p.Fast, i.Name, hook, "fast")
 			counter(bytesDesc, p.Bytes, i.Name, hook)

@@ -43,6 +43,8 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 	}
 	if haveTCX() {
 		things["tcx ingress"], things["tcx egress"] = tcx(ebpf.AttachTCXIngress), tcx(ebpf.AttachTCXEgress)
+	} else {
+		t.Run("tcx", func(t *testing.T) { t.Skip("this kernel has no tcx (Linux 6.6): tried") })
 	}
 	err := near.NS.Do(func() error {
 		d, err := Open(Options{PinDir: t.TempDir() + "/bpf", Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})

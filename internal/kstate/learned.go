@@ -36,8 +36,8 @@ func (r *Reader) Learned() (something bool, again Parts) {
 
 // line gives a value of /proc/net/snmp6, where each is in a line of its own; 0 if it is not there.
 func line(text, name string) uint64 {
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+	for l := range strings.Lines(text) {
+		if f := strings.Fields(l); len(f) == 2 && f[0] == name {
 			return count(f[1])
 		}
 	}

@@ -3,7 +3,6 @@
 package kstate
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -57,25 +56,10 @@ func (r *Reader) readPaths(n *model.Network) {
 }
 
 func (r *Reader) leastPath(family byte) (mtu uint32) {
-	fixed := make([]byte, unix.SizeofRtMsg)
-	fixed[0] = family
-	put32(fixed, 8, unix.RTM_F_CLONED)
-	var rt rawRoute
-	err := r.ask("exceptions from routes", func() error {
-		mtu = 0
-		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
-			if len(b) == 0 || b[0] != family {
-				return nil
-			}
-			err := decodeRoute(b, &rt)
-			if err == nil && rt.cached && rt.MTU != 0 && (mtu == 0 || rt.MTU < mtu) {
-				mtu = rt.MTU
-			}
-			return err
-		})
+	r.exceptions(family, func() { mtu = 0 }, func(rt *rawRoute) {
+		if rt.MTU != 0 && (mtu == 0 || rt.MTU < mtu) {
+			mtu = rt.MTU
+		}
 	})
-	if err != nil && !noFamily(family, err) {
-		r.fault(Routes, fmt.Sprintf("exceptions from routes of family %d", family), err)
-	}
 	return mtu
 }

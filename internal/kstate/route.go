@@ -400,24 +400,34 @@ func (r *Reader) readAllRoutes() {
 
 // readRedirected reads what Linux made of ICMP redirects: forwarded packets follow that, and the lookup for programs does not.
 func (r *Reader) readRedirected() {
+	r.exceptions(unix.AF_INET, func() {}, func(rt *rawRoute) {
+		if rt.redirected {
+			r.routes.apply(rt)
+		}
+	})
+}
+
+// exceptions reads what Linux keeps of single destinations; begin is called before each attempt.
+func (r *Reader) exceptions(family byte, begin func(), each func(*rawRoute)) {
 	fixed := make([]byte, unix.SizeofRtMsg)
-	fixed[0] = unix.AF_INET
+	fixed[0] = family
 	put32(fixed, 8, unix.RTM_F_CLONED)
 	var rt rawRoute
 	err := r.ask("exceptions from routes", func() error {
+		begin()
 		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
-			if len(b) == 0 || b[0] != unix.AF_INET {
+			if len(b) == 0 || b[0] != family {
 				return nil
 			}
 			err := decodeRoute(b, &rt)
-			if err == nil && rt.redirected {
-				r.routes.apply(&rt)
+			if err == nil && rt.cached {
+				each(&rt)
 			}
 			return err
 		})
 	})
-	if err != nil {
-		r.fault(Routes, "exceptions from routes", err)
+	if err != nil && !noFamily(family, err) {
+		r.fault(Routes, fmt.Sprintf("exceptions from routes of family %d", family), err)
 	}
 }
 

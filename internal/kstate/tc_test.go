@@ -92,3 +92,28 @@ func TestWhatFiltersAskFor(t *testing.T) {
 		t.Errorf("%d filters could be made, u32 with and without indev at least should", tried)
 	}
 }
+
+// TestFiltersOfInnerClasses: a packet on its way down a tree of classes meets the filters of those that have classes, and only them.
+func TestFiltersOfInnerClasses(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, "ip link add name e0 type veth peer name e1")
+	r := open(t, Options{})
+	for kind, class := range map[string]string{"htb": "htb rate 1gbit", "hfsc": "hfsc sc rate 1gbit"} {
+		if !ns.try("tc qdisc add dev e0 root handle 1: " + kind) {
+			t.Run(kind, func(t *testing.T) {
+				t.Skip("this kernel has no such queueing discipline (CONFIG_NET_SCH_HTB, CONFIG_NET_SCH_HFSC, Linux 2.6.12): tried")
+			})
+			continue
+		}
+		ns.run(t, "tc class add dev e0 parent 1: classid 1:1 "+class+"; tc class add dev e0 parent 1:1 classid 1:20 "+class+
+			"; tc filter add dev e0 parent 1:1 prio 3 protocol ip u32 match u32 0 0 classid 1:20; tc filter add dev e0 parent 1:20 prio 4 protocol ip u32 match u32 0 0 classid 1:20")
+		n, err := r.Read(All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := n.LinkByName("e0").TCFilters; len(got) != 1 || got[0].Parent != 0x10001 || got[0].Prio != 3 || len(n.Faults) > 0 {
+			t.Errorf("%s: %+v, want the filter of class 1:1 alone (faults %v)", kind, got, n.Faults)
+		}
+		ns.run(t, "tc qdisc del dev e0 root")
+	}
+}

@@ -124,16 +124,16 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 // waysOut are the reasons against leaving by a device, by hook. It is never nil.
 func waysOut(s *control.State, index int) []api.Reason {
 	out := []api.Reason{}
-	for _, e := range s.Graph.Egress {
-		if e.Index != index {
-			continue
-		}
-		for _, w := range e.XDP {
-			out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.XDP)})
-		}
-		for _, w := range e.TC {
-			out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.TC)})
-		}
+	all := s.Graph.Egress // in the order of their numbers
+	at, found := slices.BinarySearchFunc(all, index, func(e *graph.Egress, index int) int { return e.Index - index })
+	if !found {
+		return out
+	}
+	for _, w := range all[at].XDP {
+		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.XDP)})
+	}
+	for _, w := range all[at].TC {
+		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.TC)})
 	}
 	return out
 }

@@ -156,8 +156,9 @@ func overlayTraps() []hand {
 	oversize6.slow.Out, oversize6.reasons = oversize.slow.Out, oversize.reasons
 	// What Linux learns of the way to the other end it writes down once a packet is too long for it, and tells senders of IPv6; over IPv6 and with DF the outer packet is lost otherwise.
 	path := func(name, why string, t tunnel, do []string) hand {
-		long := join(toPods(), podSizes())
-		h := overlay(name, why, long, do, atOnce(in(1, narrow(t, 1340))), step(long, "sleep 1500ms"), step(long))
+		fits := join(toPods(), sized(0, h0v6, podA6, 1290), sized(0, h0, podA, 1290))
+		long := join(fits, sized(0, h0v6, podA6, 1400), sized(0, h0, podA, 1400))
+		h := overlay(name, why, fits, do, atOnce(in(1, narrow(t, 1380))), step(long, "sleep 1500ms"), step(long, "sleep 1500ms"), step(fits))
 		h.slow.Out, h.reasons = oversize.slow.Out, oversize.reasons
 		return h
 	}

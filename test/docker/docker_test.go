@@ -142,7 +142,7 @@ func TestDocker(t *testing.T) {
 // TestLegacy is the same with the older iptables, whose counters shunt adds to.
 func TestLegacy(t *testing.T) {
 	if !*long {
-		t.Skip("only with -long (make test-docker)")
+		t.Skip("only with -long (make test-docker LONG=1)")
 	}
 	w := newTwins(t, assorted, []string{"PATH=" + legacyFirst(t) + ":" + os.Getenv("PATH")})
 	w.conversation(apart("as Docker sets it up", 1))
