@@ -260,8 +260,10 @@ func shownShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj.C
 		f.on(&all)
 	}
 	all.Bridge, all.Marks = bpfobj.BridgeHost, 1                                       // not Onto: synth.leadsOnto
-	for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all} { // no host: what is addressed to a bridge with chains is Linux's
-		c.Bridge, c.Chains, c.Called4, c.Called6, c.Shown4, c.Shown6 = bpfobj.BridgeFrames, 1, 0, 0, bpfobj.ShownFrames, bpfobj.ShownFrames
+	host := base
+	host.Bridge = bpfobj.BridgeHost
+	for rest, c := range map[string]bpfobj.Config{"": base, ", routed": host, " with everything": all} {
+		c.Chains, c.Called4, c.Called6, c.Shown4, c.Shown6 = 1, 0, 0, bpfobj.ShownFrames, bpfobj.ShownFrames
 		askRules(&c, everyValue, 7, 8, 10, 11)
 		visit("chains"+rest, c)
 		c.Called4, c.Called6, c.Shown4, c.Shown6 = bpfobj.CalledAll, bpfobj.CalledAll, bpfobj.ShownIP|bpfobj.ShownFrames, bpfobj.ShownIP|bpfobj.ShownFrames

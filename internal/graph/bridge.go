@@ -121,7 +121,7 @@ func (b *builder) wayTC(l *model.Link) []Why {
 
 // hosts describes a bridge as the logical interface that frames to its own address enter by, at any of its ports, and, where it filters by VLAN, the VLAN devices on it.
 func (b *builder) hosts(br, port *model.Link) []Input {
-	why := join(b.bridgeReasons(br, join(b.bridgeHooks, b.bridgeUp)), memberReasons(port), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
+	why := join(b.bridgeReasons(br, b.bridgeUp), memberReasons(port), b.stacked(br), b.ingressHooks(br), b.xdpOnly(br))
 	if !b.policy.Kernel.BridgeVLANs {
 		why = join(why, filtersVLANs(br))
 	}

@@ -106,11 +106,10 @@ func (b *builder) framed(br *model.Link, family model.Family, c *Call) {
 // prerouting and input, and from this host output and postrouting (br_pass_frame_up(), __br_forward()). One that is not known could be met by all.
 func (b *builder) bridgeChain(h model.NFHook) {
 	why := because(reason.NetfilterBridge, "%s: %s", h.Hook, describeHook(h))
-	switch h.Hook {
-	case "output":
-	case "input":
+	if h.Hook != "output" && h.Hook != "forward" && h.Hook != "postrouting" {
 		b.bridgeUp = append(b.bridgeUp, why)
-	default:
+	}
+	if h.Hook != "output" && h.Hook != "input" {
 		b.bridgeHooks = append(b.bridgeHooks, why)
 		if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
 			b.bridgeUnread = append(b.bridgeUnread, why)

@@ -108,19 +108,20 @@ func TestChainsOfFamilyBridge(t *testing.T) {
 		why     string // in the first reason against IPv4
 		except  string // in the only part of IPv4 that is left to Linux
 		closed  bool   // against all frames
+		met     bool   // by what is addressed to the bridge
 	}{
-		{"of IPv4", []change{able, chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false},
-		{"of all frames", []change{able, chain(ruleset.Forward, drop)}, true, true, "", "", false},
-		{"of what carries no IP", []change{able, chain(ruleset.Prerouting, []ruleset.Step{typed(0x0806), count})}, false, false, "", "", false},
-		{"by port", []change{able, chain(ruleset.Forward, by(ruleset.OIFIndex)), chain(ruleset.Prerouting, by(ruleset.IIFIndex))}, true, false, "", "", false},
-		{"by the port in behind the way out", []change{able, chain(ruleset.Postrouting, by(ruleset.IIFIndex))}, false, false, "at postrouting of a bridge", "", false},
-		{"by address", []change{able, chain(ruleset.Forward, by(ruleset.EtherSrc), by(ruleset.EtherDst))}, true, false, "", "", false},
-		{"by what frames do not show", []change{able, chain(ruleset.Forward, by(ruleset.PacketType))}, false, false, "pkttype in a bridge", "", false},
-		{"a rule that some leave to Linux", []change{able, chain(ruleset.Forward, limit)}, true, true, "", "limit", false},
-		{"a rule that all leave to Linux", []change{able, chain(ruleset.Forward, limits)}, false, false, "limit", "", true},
-		{"a mark", []change{able, chain(ruleset.Forward, append(slices.Clip(slices.Clone(toSSH)), mark...))}, true, true, "", "change to a frame", false},
-		{"rules of IP are others", []change{able, chainOf(ruleset.Inet, ruleset.Forward, ruleset.Accept, drop), chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false},
-		{"where the data path asks none", []change{chain(ruleset.Forward, drop)}, false, false, "", "", true},
+		{"of IPv4", []change{able, chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false, false},
+		{"of all frames", []change{able, chain(ruleset.Forward, drop)}, true, true, "", "", false, false},
+		{"of what carries no IP", []change{able, chain(ruleset.Prerouting, []ruleset.Step{typed(0x0806), count})}, false, false, "", "", false, true},
+		{"by port", []change{able, chain(ruleset.Forward, by(ruleset.OIFIndex)), chain(ruleset.Prerouting, by(ruleset.IIFIndex))}, true, false, "", "", false, true},
+		{"by the port in behind the way out", []change{able, chain(ruleset.Postrouting, by(ruleset.IIFIndex))}, false, false, "at postrouting of a bridge", "", false, false},
+		{"by address", []change{able, chain(ruleset.Forward, by(ruleset.EtherSrc), by(ruleset.EtherDst))}, true, false, "", "", false, false},
+		{"by what frames do not show", []change{able, chain(ruleset.Forward, by(ruleset.PacketType))}, false, false, "pkttype in a bridge", "", false, false},
+		{"a rule that some leave to Linux", []change{able, chain(ruleset.Forward, limit)}, true, true, "", "limit", false, false},
+		{"a rule that all leave to Linux", []change{able, chain(ruleset.Forward, limits)}, false, false, "limit", "", false, false},
+		{"a mark", []change{able, chain(ruleset.Forward, append(slices.Clip(slices.Clone(toSSH)), mark...))}, true, true, "", "change to a frame", false, false},
+		{"rules of IP are others", []change{able, chainOf(ruleset.Inet, ruleset.Forward, ruleset.Accept, drop), chain(ruleset.Forward, by(ruleset.IP4Src))}, true, false, "", "", false, false},
+		{"where the data path asks none", []change{chain(ruleset.Forward, drop)}, false, false, "", "", true, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			p := portOf(t, Build(router(append([]change{bridged01}, c.changes...)...)), "eth0")
@@ -140,8 +141,8 @@ func TestChainsOfFamilyBridge(t *testing.T) {
 			if !p.Bridge.Chains {
 				t.Error("what carries no IP is not left to Linux")
 			}
-			if host := p.Inputs[0].IP4; len(host.Why) == 0 {
-				t.Error("what is addressed to the bridge is fast beside chains that it meets in part")
+			if host := p.Inputs[0].IP4; host.Fast() == c.met {
+				t.Errorf("what is addressed to the bridge, which meets such chains: %v; against it %v", c.met, host.Why)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ type facts struct {
 	wide         []Why             // reasons that hold for every packet: what could not be read
 	bridgeHooks  []Why             // chains that bridged frames could meet
 	bridgeUnread []Why             // those of them that the data path cannot ask
-	bridgeUp     []Why             // chains that frames from a bridge to this host could meet beside those
+	bridgeUp     []Why             // chains that frames from a bridge to this host could meet
 	flowtables   map[string]string // devices whose flow table the data path asks, with its name
 	bridgeDown   []Why             // those that frames from this host to a bridge could meet
 	bridgePlain  []Why             // those of the last that find in what tc sends all that they ask for

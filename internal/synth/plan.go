@@ -457,7 +457,7 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 // leadsOnto says whether what a port receives may be routed to a bridge whose port is entered at once. The port's own bridge is none: that would be out where it came in.
 // Nor is any where rules are asked for what the port's bridge forwards: with both the program is more than verifiers take.
 func (s *shared) leadsOnto(port *graph.Port) bool {
-	if m := port.Bridge; m != nil && (m.Call4.Asks || m.Call6.Asks) {
+	if m := port.Bridge; m != nil && (m.Call4.Asks || m.Call6.Asks || m.Call4.Frames || m.Call6.Frames) {
 		return false
 	}
 	if !slices.ContainsFunc(port.Inputs, func(in graph.Input) bool { return in.IP4.Fast() || in.IP6.Fast() }) {
