@@ -185,17 +185,21 @@ func topReasons(slow map[string]uint64) string {
 }
 
 // printWhy gives a line for each reason and what it concerns, with the objects that it speaks of: what keeps interfaces or families from being fast, ways out that
-// nothing fast can take, and what single rules leave to Linux.
+// nothing fast can take, what keeps cards from XDP, and what single rules leave to Linux.
 func printWhy(w *screen, faces []api.Interface) {
-	var whole, part whyTable
+	var whole, slower, part whyTable
 	for _, i := range faces {
 		if i.Name == "lo" {
 			continue
 		}
 		for _, r := range i.Reasons {
-			if r.Part {
+			switch {
+			case r.Part:
 				part.add(i.Name, r)
-			} else {
+			case r.Hook == "xdp" && i.Hook == "tc":
+				r.Hook = ""
+				slower.add(i.Name, r)
+			default:
 				whole.add(i.Name, r)
 			}
 		}
@@ -205,6 +209,7 @@ func printWhy(w *screen, faces []api.Interface) {
 		}
 	}
 	whole.print(w, "WHY NOT FAST")
+	slower.print(w, "AT TC, NOT AT XDP")
 	part.print(w, "FAST, BUT FOR SOME PACKETS")
 }
 

@@ -52,7 +52,7 @@ type Interface struct {
 	State   string             `json:"state"`   // StateFast …
 	IP4     string             `json:"ip4"`     // the same for one family
 	IP6     string             `json:"ip6"`     //
-	Reasons []Reason           `json:"reasons"` // why it, or a family of it, or a hook, is not fast, or single packets are not; empty when all is
+	Reasons []Reason           `json:"reasons"` // why it, or a family of it, or a hook, is not fast, why a card is at TC and not at XDP, or why single packets are not fast; empty when all is
 	Egress  []Reason           `json:"egress"`  // why packets that come by other interfaces cannot leave by it from a hook; empty where they can from both
 	Graph   []string           `json:"graph"`   // kinds of the nodes that packets pass
 	Packets Packets            `json:"packets"`

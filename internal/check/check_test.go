@@ -237,6 +237,18 @@ func TestFamilies(t *testing.T) {
 	if r = device(&l, &p, nil); r.Level != OK || r.Advice != "" {
 		t.Errorf("with IPv4 fast and IPv6 not forwarded: %+v", r)
 	}
+	p.XDP = []graph.Why{{Reason: reason.HookChoice}, {Reason: reason.LinkVLANStripping, Detail: "eth0: ethtool -K eth0 rxvlan off"}}
+	if r = device(&l, &p, nil); r.Level != Warn || !strings.HasPrefix(r.Advice, "not at XDP") || !strings.HasSuffix(r.Advice, "(eth0: ethtool -K eth0 rxvlan off)") {
+		t.Errorf("a card that is served at tc alone: %+v", r)
+	}
+	p.XDP = p.XDP[:1]
+	if r = device(&l, &p, nil); r.Level != OK || r.Advice != "" {
+		t.Errorf("a card that the user wants at tc: %+v", r)
+	}
+	p.XDP, p.Kind = []graph.Why{{Reason: reason.LinkXDPUnsupported}}, "veth"
+	if r = device(&l, &p, nil); r.Level != OK || r.Advice != "" {
+		t.Errorf("a veth at tc: %+v", r)
+	}
 	p = graph.Port{Name: "eth0", Index: 7, Why: slow(reason.Paused).Why}
 	if r = device(&l, &p, nil); r.Level != Warn || !strings.HasSuffix(r.Text, "; stays with Linux: paused") || !strings.HasSuffix(r.Advice, "(detail)") {
 		t.Errorf("what stays with Linux: %+v", r)

@@ -143,6 +143,8 @@ func device(l *model.Link, p *graph.Port, carriers []string) Result {
 		r.Text += "; would be fast by " + strings.Join(hooks, " and ")
 		if why := familyWhy(p); why != "" {
 			r.Level, r.Advice = Warn, "not all: "+why
+		} else if why := p.NotAtXDP(); len(why) > 0 {
+			r.Level, r.Advice = Warn, "not at XDP, which would be faster: "+advice(why)
 		}
 	case p.Via != 0:
 		r.Text += "; served by the device below"

@@ -136,7 +136,7 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 	}
 	// A veth keeps tags in the skb whatever its offload flags say; socket-born frames are told apart in the data path.
 	if l.VLANStripping && l.Kind != kindVeth {
-		why = append(why, because(reason.LinkVLANStripping, "%s", l.Name))
+		why = append(why, because(reason.LinkVLANStripping, "%s: ethtool -K %s rxvlan off", l.Name, l.Name))
 	}
 	return join(why, b.tapsOn(l, true))
 }

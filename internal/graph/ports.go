@@ -74,3 +74,11 @@ func (b *builder) input(l *model.Link, tags []model.VLAN) Input {
 	in.IP6.Why = tidy(join(master, b.path6(l, vrf)))
 	return in
 }
+
+// NotAtXDP are the reasons why a network card, or a bond of cards, is served at tc alone, though XDP is what `--hook auto` prefers there. There are none where the user wants it so.
+func (p *Port) NotAtXDP() []Why {
+	if p.Kind != kindNIC && p.Kind != kindBond || !slices.Contains(p.Hooks, TC) || slices.Contains(p.Hooks, XDP) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.XDP), func(w Why) bool { return w.Reason == reason.HookChoice })
+}

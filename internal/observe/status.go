@@ -116,6 +116,9 @@ func describe(s *control.State, p *graph.Port) api.Interface {
 		add(p.XDP, "", "xdp", "")
 		add(p.TC, "", "tc", "")
 	}
+	if len(attached) > 0 {
+		add(p.NotAtXDP(), "", "xdp", "")
+	}
 	face.Reasons = once(face.Reasons)
 	face.Egress = waysOut(s, p.Index)
 	return face

@@ -243,7 +243,7 @@ var table = [Count]Info{
 	LinkAttribute:           {"link-attribute", Config, "The interface has an attribute that is not understood and not at its default."},
 	TunnelMTU:               {"tunnel-mtu", Config, "A tunnel's MTU is more than its underlay carries, or may be, since that is in another namespace, so that Linux has to tell senders of routed packets; a smaller MTU, or naming the underlay's device, helps."},
 	LinkNoEthernet:          {"link-no-ethernet", Config, "The interface carries no Ethernet header."},
-	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them; `ethtool -K IFACE rxvlan off` would allow XDP."},
+	LinkVLANStripping:       {"link-vlan-stripping", Config, "The card strips VLAN tags before XDP sees them, as most do by default; `ethtool -K IFACE rxvlan off` would allow XDP."},
 	LinkXDPUnsupported:      {"link-xdp-unsupported", Config, "The driver cannot run XDP programs or send XDP frames."},
 	BridgeOption:            {"bridge-option", Config, "The bridge or its port has an option on that is not accelerated (locked, MAB, neighbour suppression, proxy ARP, VLAN tunnel, MST …)."},
 	BridgeVLAN:              {"bridge-vlan", Config, "The bridge filters by VLAN (vlan_filtering), and this kernel's tables of VLANs cannot be read: its frames, and what is routed from it."},
