@@ -102,6 +102,7 @@ struct ip_ct_tcp_state {
 struct ip_ct_tcp {
 	struct ip_ct_tcp_state seen[2];
 	__u8 state;
+	__u8 last_dir;
 	__u8 retrans;
 	__u8 last_index;
 	__u16 last_win;

@@ -7,6 +7,7 @@
  * Mechanism: the entry is looked up in the kernel's own table, live. Only where nf_conntrack_in() would do nothing but extend its
  * timeout, the packet goes on, and the timeout is extended as Linux would, once everything else has been checked too. What begins or ends a
  * connection, and what is not established on both sides, goes to Linux.
+ * A connection that was reset and begins anew is ended here, as Linux would (begins_anew()).
  * Invariant: nothing is written to an entry but its timeout. TCP windows are not followed, so a connection must first be marked as one
  * whose windows Linux does not check either (IP_CT_TCP_FLAG_BE_LIBERAL); the daemon does that for those that are reported here.
  */
@@ -38,6 +39,7 @@
 #define IP_CT_TCP_FLAG_BE_LIBERAL	0x08
 #define IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED 0x10
 #define TCP_ACK_SET			3
+#define TCP_RST_SET			4
 
 #define TCP_FLAGS	13	/* offset of the flags in the header */
 #define TCP_DATA	12	/* its upper half is the header's length in words */
@@ -67,7 +69,9 @@ always_inline int tracked(struct packet *p)
 	return of_family(p, cfg.track4, cfg.track6);
 }
 
-/* What tcp_error() and udp_error() ask of a header, and of TCP that it moves the connection nowhere. Fills in the ports. */
+#define BEGINS	(-2)	/* of transport(): a SYN */
+
+/* What tcp_error() and udp_error() ask of a header, and of TCP that it moves the connection nowhere. */
 always_inline int transport(struct packet *p)
 {
 	__u32 len = p->l3_len - (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
@@ -82,9 +86,15 @@ always_inline int transport(struct packet *p)
 		if (l4 + 20 > (__u8 *)packet_end(p))
 			return SHUNT_R_TOO_SHORT;
 		doff = (l4[TCP_DATA] >> 4) * 4;
-		if (doff < 20 || doff > len || (l4[TCP_FLAGS] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) != TCP_ACK)
+		if (doff < 20 || doff > len)
 			return SHUNT_R_CONNTRACK_FLAGS;
-		return NEXT;
+		switch (l4[TCP_FLAGS] & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) {
+		case TCP_ACK:
+			return NEXT;
+		case TCP_SYN:
+			return BEGINS;
+		}
+		return SHUNT_R_CONNTRACK_FLAGS;
 	}
 	if (p->l4_proto != PROTO_UDP)
 		return SHUNT_R_CONNTRACK_PROTOCOL;
@@ -115,7 +125,7 @@ always_inline void tuple_of(struct packet *p, struct bpf_sock_tuple *t)
 	}
 }
 
-/* Finds the connection. The caller lets it go. NULL: leave by what is stored at r. */
+/* Finds the connection. The caller lets it go. Leave by what is stored at r, unless that is NEXT; it never is without a connection. */
 always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 {
 	struct { /* one variable: two take more of the stack */
@@ -128,16 +138,18 @@ always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 	if (!frozen.track)
 		return NULL;
 	*r = transport(p);
-	if (*r != NEXT)
+	if (*r != NEXT && *r != BEGINS)
 		return NULL;
 	tuple_of(p, &by.tuple);
 	by.opts.zone_id = rules_zone(p);
 	by.opts.zone_dir = rules_zone(p) >> 16;
 	ct = ct_lookup(p->ctx, &by.tuple, p->is6 ? sizeof(by.tuple.ipv6) : sizeof(by.tuple.ipv4), &by.opts,
 		       frozen.rule_dims & SHUNT_RULES_ZONE ? sizeof(by.opts) : CT_OPTS_NO_ZONE);
-	if (!ct)
-		*r = SHUNT_R_CONNTRACK_NEW;
 	p->ct_dir = by.opts.dir;
+	if (*r == BEGINS)
+		*r = SHUNT_R_CONNTRACK_FLAGS;
+	else if (!ct)
+		*r = SHUNT_R_CONNTRACK_NEW;
 	return ct;
 }
 
@@ -166,6 +178,18 @@ always_inline int unwatched(struct packet *p, struct nf_conn *ct)
 	__u8 one = ct->proto.tcp.seen[0].flags, other = ct->proto.tcp.seen[1].flags;
 
 	return (one & other & IP_CT_TCP_FLAG_BE_LIBERAL) && !((one | other) & IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED) && !ct->proto.tcp.retrans && ct->proto.tcp.last_win;
+}
+
+/*
+ * A connection is reset and called again from the same port. Linux alone finds the entry closed by the RST, forgets it and takes the SYN for new, so that all rules and
+ * translation are asked (tcp_packet(), case TCP_CONNTRACK_SYN_SENT). After fast packets the RST was not at the number that Linux had seen acknowledged, and the entry stands as if nothing
+ * had been reset: the SYN would belong to it, and what follows. So it is made one that has expired, which Linux forgets as it looks it up.
+ */
+always_inline void begins_anew(struct packet *p, struct nf_conn *ct)
+{
+	if (!in_flowtable(ct->status) && ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED && ct->proto.tcp.last_index == TCP_RST_SET && ct->proto.tcp.last_dir == p->ct_dir &&
+	    (ct->proto.tcp.seen[0].flags & ct->proto.tcp.seen[1].flags & IP_CT_TCP_FLAG_BE_LIBERAL))
+		bpf_ct_change_timeout(ct, 0);
 }
 
 /* Would Linux do nothing for this packet but extend the timeout? */

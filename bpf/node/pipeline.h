@@ -145,9 +145,14 @@ always_inline int pipeline(struct packet *p)
 		ct = find_conn(p, &r);
 		if (!ct)
 			return r;
-		r = judge_conn(p, ct);
-		if (r == NEXT)
-			rules_tracked(p);
+		if (r == NEXT) {
+			r = judge_conn(p, ct);
+			if (r == NEXT)
+				rules_tracked(p);
+		} else {
+			p->ct = CT_HELD;
+			begins_anew(p, ct);
+		}
 	}
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		r = decide(p, r);

@@ -213,7 +213,7 @@ func frozenNexthops() hand {
 // Hands are all cases written by hand.
 func Hands() []hand {
 	var out []hand
-	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(),
+	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), natTraps(), learnedTraps(), resets(),
 		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps(), overlayFaultTraps()} {
 		out = append(out, list...)
 	}
