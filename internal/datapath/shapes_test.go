@@ -259,7 +259,7 @@ func shownShapes(base bpfobj.Config, conntrack bool, visit func(string, bpfobj.C
 	for _, f := range shapeFeatures {
 		f.on(&all)
 	}
-	all.Bridge, all.Marks = bpfobj.BridgeHost, 1                                       // not Onto: synth.leadsOnto
+	all.Bridge, all.Marks = bpfobj.BridgeHost, 1 // not Onto: synth.leadsOnto
 	host := base
 	host.Bridge = bpfobj.BridgeHost
 	for rest, c := range map[string]bpfobj.Config{"": base, ", routed": host, " with everything": all} {

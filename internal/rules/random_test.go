@@ -5,6 +5,7 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	. "github.com/shuntnet/shunt/internal/model/ruleset"
 	"pgregory.net/rapid"
@@ -85,6 +86,9 @@ var setKeys = [][]Field{
 	{IP4Src}, {IP4Dst}, {IP6Src}, {DPort}, {IP4Src, DPort}, {IP4Dst, L4Proto, SetDPort}, {IIFName}, {IP4Src, IP4Dst}, {Mark}, {IP4Dst, OIFName}, {CTState},
 }
 
+// loadedKeys are those of sets of nf_tables alone: fields that not every packet has.
+var loadedKeys = [][]Field{{CTMark, IP4Dst}, {OIFGroup, L4Proto}, {TCPFlags, DPort}, {ICMPType, L4Proto}, {CTDirection, L4Proto}}
+
 // builder makes a rule set.
 type builder struct {
 	*rapid.T
@@ -104,7 +108,11 @@ func (b *builder) counter() CounterID {
 }
 
 func (b *builder) set(dialect Dialect, chains []string) {
-	key := rapid.SampledFrom(setKeys).Draw(b.T, "key")
+	keys := setKeys
+	if dialect == NFT {
+		keys = slices.Concat(keys, loadedKeys)
+	}
+	key := rapid.SampledFrom(keys).Draw(b.T, "key")
 	s := Set{Dialect: dialect, Name: fmt.Sprint("set", len(b.rs.Sets)), Interval: true, Verdicts: chains != nil}
 	for _, f := range key {
 		s.Widths = append(s.Widths, f.Width())

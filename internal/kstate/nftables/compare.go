@@ -48,6 +48,10 @@ func (m *machine) equal(v *value, data []byte, not bool) (tests []rs.Test, err e
 			if len(segments) == 1 && s.lo >= 0 && !isZero(target.And(shift(rs.Max(s.width), -s.lo).Not())) {
 				break // beyond what the field can be
 			}
+			if isZero(fieldBits(s, mask)) { // whatever the field is, as long as there is one
+				t.Not = !not
+				break
+			}
 			t.Ranges = []rs.Range{rs.One(shift(target, s.lo).And(rs.Max(s.width)))}
 			asPrefix(&t)
 		}
@@ -71,10 +75,12 @@ func isAddress(f rs.Field) bool {
 	return f == rs.IP4Src || f == rs.IP4Dst || f == rs.IP6Src || f == rs.IP6Dst
 }
 
-// fieldMask is the mask of a value in terms of a field; the zero value stands for all bits.
+// fieldBits are the bits of a field that a mask leaves.
+func fieldBits(s segment, mask rs.Value) rs.Value { return shift(mask, s.lo).And(rs.Max(s.width)) }
+
+// fieldMask is the mask of a value in terms of a field; the zero value stands for all bits, so one that leaves none is not for this.
 func fieldMask(s segment, mask rs.Value) rs.Value {
-	full := rs.Max(s.width)
-	if got := shift(mask, s.lo).And(full); got != full {
+	if got := fieldBits(s, mask); got != rs.Max(s.width) {
 		return got
 	}
 	return rs.Value{}
@@ -93,6 +99,10 @@ func (m *machine) between(v *value, ranges []rs.Range, not bool) (rs.Test, error
 	}
 	s := segments[0]
 	t := rs.Test{Field: s.field, Mask: fieldMask(s, v.mask), Not: not}
+	if isZero(fieldBits(s, v.mask)) { // nothing is left of it but zero
+		t.Not = not != slices.ContainsFunc(ranges, func(r rs.Range) bool { return isZero(r.Lo) })
+		return t, nil
+	}
 	full := rs.Max(s.width)
 	for _, r := range ranges {
 		if s.lo > 0 {

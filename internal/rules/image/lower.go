@@ -142,7 +142,7 @@ func (l *lowering) entry(list, i int, e *rules.Entry) {
 	case e.Then == rules.ByMap:
 		l.byMap(base, list, e, choice)
 	case open != nil:
-		l.lookup(base, next, open.Not, choice)
+		l.lookup(base, next, *open, choice, list, e)
 	default:
 		l.out = append(l.out, base)
 	}
@@ -344,7 +344,7 @@ func (l *lowering) byMap(base entry, list int, e *rules.Entry, elements []choice
 }
 
 // lookup writes an entry that asks a set: an entry for each element, in the order of their precedence.
-func (l *lowering) lookup(base entry, next target, not bool, elements []choice) {
+func (l *lowering) lookup(base entry, next target, of ruleset.Lookup, elements []choice, list int, e *rules.Entry) {
 	done := base
 	if done.then == goOn {
 		done.then, done.to = skip, next // or the next element would have its turn
@@ -352,7 +352,7 @@ func (l *lowering) lookup(base entry, next target, not bool, elements []choice) 
 	past := entry{then: skip, to: next}
 	for _, c := range elements {
 		out := done
-		if c.element.NoMatch != not {
+		if c.element.NoMatch != of.Not {
 			out = past
 			out.dims, out.conds = base.dims, base.conds
 		}
@@ -360,7 +360,30 @@ func (l *lowering) lookup(base entry, next target, not bool, elements []choice) 
 			l.out = append(l.out, out)
 		}
 	}
-	if not {
-		l.out = append(l.out, done)
+	if !of.Not {
+		return
 	}
+	switch l.loaded(&done, of, place{e.Hook(), e.Tracked()}) {
+	case said:
+		l.out = append(l.out, done)
+	case unsaid:
+		l.cannot("whether a packet has all that a set is asked by")
+		l.leave(base, e, list)
+	}
+}
+
+// loaded adds to an entry that the packet has every field that it asks a set by. nf_tables ends a rule where it cannot load one (NFT_BREAK), so that such a packet is not "in none of the elements".
+func (l *lowering) loaded(out *entry, of ruleset.Lookup, at place) outcome {
+	if of.Of != nil || l.pr.Rules().Sets[of.Set].Dialect != ruleset.NFT {
+		return said
+	}
+	for _, f := range of.Key {
+		if f == ruleset.TTL { // every packet has one, and it is not asked by its value here
+			continue
+		}
+		if o := l.test(out, ruleset.Test{Field: f, Not: true}, at); o != said {
+			return o
+		}
+	}
+	return said
 }
