@@ -106,7 +106,7 @@ always_inline int bridge_egress(struct packet *p, int vlans)
 
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && !(vlans && p->vlan_how) && peer_takes(p, p->to);
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !(vlans && p->vlan_how) && peer_takes(p, p->to);
 	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(p->to))
 		return SHUNT_R_EGRESS_SLOW;
 	/* A bridged frame keeps what its outer header said in Linux too, unless br_netfilter gives it a route. */

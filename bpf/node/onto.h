@@ -144,7 +144,7 @@ always_inline void onto(struct packet *p)
 	way = bpf_map_lookup_elem(&tx_tc, &port);
 	if (!way)
 		return;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && !how && peer_would(dev, mac, len);
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !how && peer_would(dev, mac, len);
 	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
 		return;
 	p->onto = port & ~SHUNT_BRIDGED;

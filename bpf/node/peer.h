@@ -30,6 +30,15 @@ always_inline int peer_would(__u64 dev, __u64 mac, __u32 len)
 	return peek(BRIDGE8(peer, dev_addr), 8) << 16 == mac << 16;	/* of MAX_ADDR_LEN */
 }
 
+/*
+ * Has some device looked at it? What a virtual machine or a tap hands over to be segmented is taken at its word until the first device sends it: a veth has its headers checked, its segments
+ * counted and its checksum prepared then (validate_xmit_skb(), SKB_GSO_DODGY), or drops it. The other end of the veth would receive it as it came.
+ */
+always_inline int seen_by_device(struct packet *p)
+{
+	return !is_gso(p) || p->ctx->gso_segs;
+}
+
 /* The same of the frame as it is. */
 always_inline int peer_takes(struct packet *p, __u64 dev)
 {

@@ -90,7 +90,7 @@ always_inline int node_turn(struct packet *p)
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
 	port &= ~SHUNT_BRIDGED;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && peer_would(dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && peer_would(dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
 	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
 		return SHUNT_R_EGRESS_SLOW;
 	p->onto = port;

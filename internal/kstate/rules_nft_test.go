@@ -401,6 +401,9 @@ func TestNFTCounters(t *testing.T) {
 		out := map[string][2]uint64{}
 		for _, c := range readAll(t).Ruleset.Counters {
 			name := fmt.Sprint(c.At.Kind, " ", c.At.Name)
+			if c.At.Kind == ruleset.RuleCounter {
+				name = fmt.Sprint(c.At.Kind) // and what its rule says, as a number
+			}
 			for _, k := range c.At.Key {
 				name += " " + k.Lo.Is4().String()
 			}
@@ -409,7 +412,7 @@ func TestNFTCounters(t *testing.T) {
 		return out
 	}
 	before := count()
-	rule, named, three, four := fmt.Sprint(ruleset.RuleCounter, " "), fmt.Sprint(ruleset.NamedCounter, " named"), fmt.Sprint(ruleset.ElementCounter, " s 127.0.0.3"), fmt.Sprint(ruleset.ElementCounter, " s 127.0.0.4")
+	rule, named, three, four := fmt.Sprint(ruleset.RuleCounter), fmt.Sprint(ruleset.NamedCounter, " named"), fmt.Sprint(ruleset.ElementCounter, " s 127.0.0.3"), fmt.Sprint(ruleset.ElementCounter, " s 127.0.0.4")
 	if len(before) != 4 || before[named] != [2]uint64{7, 700} || before[rule] != [2]uint64{} {
 		t.Fatalf("before: %v", before)
 	}

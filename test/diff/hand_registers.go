@@ -23,5 +23,8 @@ func registerRules() []hand {
 		of("not there", "who asks a set by what a packet does not have ends the rule, also where the packet is to be in none of its elements", both,
 			chain("ip", "p notrack", "f ct mark . ip daddr != { 1 . 10.9.9.9, 2 . 10.9.9.8 } counter drop", "f ct direction . ip daddr != { original . 10.9.9.9, reply . 10.9.9.8 } counter drop", "f tcp flags . tcp dport != { syn . 53, ack . 80 } counter", "f tcp dport 80 counter drop", "f counter"),
 			nftFile("add table ip u", "add chain ip u p { type filter hook prerouting priority 0; }", "add rule ip u p oifgroup . ip daddr != { 1 . 10.9.9.9, 2 . 10.9.9.8 } counter drop", "add rule ip u p iifgroup . ip daddr != { 1 . 10.9.9.9, 2 . 10.9.9.8 } counter")),
+		{name: "rules registers replaced", why: "a rule that replaces another has its handle, and a counter that begins at zero", loads: true, slow: Excuse{Rules: true}, reasons: []string{"fast", drop}, steps: []handStep{
+			step(said, append(to5(gw1, gw1v6), nftFile("add table inet t", "add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f tcp dport 80 counter drop", "add rule inet t f udp dport 53 counter drop", "add rule inet t f counter"))...),
+			step(said, "nft replace rule inet t f handle 2 tcp dport 53 counter drop"), atOnce(said, "nft replace rule inet t f handle 4 ip ttl 64 counter")}},
 	}
 }

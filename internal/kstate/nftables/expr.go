@@ -351,6 +351,26 @@ func (s *scratch) exprs(b []byte) (out []Expr) {
 	return out
 }
 
+// moving are expressions whose attributes change without anybody changing the rule.
+var moving = map[string]bool{"counter": true, "quota": true, "limit": true, "last": true, "connlimit": true, "match": true, "target": true}
+
+// print is a number that the expressions of a rule have in common with few others, the same for as long as nobody changes the rule (FNV-1a).
+func (s *scratch) print(b []byte) uint64 {
+	sum := uint64(14695981039346656037)
+	nla.Each(b, func(_ uint16, v []byte) error {
+		if s.head.Split(v, 2) == nil {
+			if name := bytes.TrimSuffix(s.head.V[1], []byte{0}); moving[string(name)] {
+				v = name
+			}
+		}
+		for _, c := range v {
+			sum = (sum ^ uint64(c)) * 1099511628211
+		}
+		return nil
+	})
+	return sum
+}
+
 // expr reads one expression: a name and attributes that depend on it.
 func (s *scratch) expr(b []byte) Expr {
 	if err := s.head.Split(b, 2); err != nil {

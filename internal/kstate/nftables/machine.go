@@ -5,6 +5,7 @@ package nftables
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/shuntnet/shunt/internal/kstate/xtables"
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -235,7 +236,7 @@ func (m *machine) run(e Expr) {
 		m.words.add("notrack")
 	case *Counter:
 		id := m.t.counter(rs.CounterPlace{Kind: rs.RuleCounter, Family: rs.Family(m.rule.Family), Table: m.rule.Table, Chain: m.rule.Chain,
-			Handle: m.rule.Handle, Index: m.counts}, e)
+			Handle: m.rule.Handle, Index: m.counts, Name: strconv.FormatUint(m.rule.Print, 36)}, e)
 		m.counts++
 		m.steps = append(m.steps, rs.Count{Counter: id})
 		m.words.add("counter")

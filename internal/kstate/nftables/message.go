@@ -48,6 +48,7 @@ type Rule struct {
 	Comment      string
 	Compat       *Compat
 	Exprs        []Expr
+	Print        uint64 // tells it from a rule with its handle that it replaced (scratch.print)
 	Problem      string // what of it could not be decoded
 }
 
@@ -208,6 +209,7 @@ func (s *scratch) rule(b []byte) (r Rule, err error) {
 	family, a, err := body(b, 11)
 	r = Rule{Family: family, Table: a.Text(1), Chain: a.Text(2), Handle: a.Uint64(3), Comment: nla.String(nla.UserData(a.V[7], 0))}
 	r.Exprs = s.exprs(a.V[4])
+	r.Print = s.print(a.V[4])
 	if a.V[5] != nil {
 		c, err := nla.Split(a.V[5], 2)
 		if err := check(&c, "rule", err, 1); err != nil {

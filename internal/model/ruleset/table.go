@@ -135,7 +135,7 @@ type CounterPlace struct {
 	Chain       string // RuleCounter, PolicyCounter
 	Handle      uint64 // nf_tables: the rule's, chain's, object's or set's handle
 	Index       int    // RuleCounter: which of the rule's counter expressions, from 0. LegacyCounter: the entry's number in the table's blob, from 0
-	Name        string // NamedCounter: the object's. ElementCounter: the set's
+	Name        string // NamedCounter: the object's. ElementCounter: the set's. RuleCounter: what tells the rule from one with its handle that it replaced
 	Key         []Range
 }
 
