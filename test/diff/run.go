@@ -41,12 +41,13 @@ type Result struct {
 	WasFast     int // of those, at most what shunt's counter says
 	Seen        coverage
 	Explained   int
-	Heard       map[string]int // frames by the listener that heard them, in Linux's twin
-	Refused     []string       // commands that Linux did not take, and what it said
-	Slow        []string       // some packets that should have been fast, and why they were not
-	Final       string         // the interfaces' states and reasons, for reports
-	Drawn       bool           // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
-	Starved     bool           // a kernel had no memory for what it wanted to say: a difference proves nothing
+	Heard       map[string]int    // frames by the listener that heard them, in Linux's twin
+	Refused     []string          // commands that Linux did not take, and what it said
+	Slow        []string          // some packets that should have been fast, and why they were not
+	Final       string            // the interfaces' states and reasons, for reports
+	Drawn       bool              // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
+	Counters    map[string]uint64 // Linux's own at the end
+	Starved     bool              // a kernel had no memory for what it wanted to say: a difference proves nothing
 }
 
 // Close frees what the rig shares between runs.
@@ -401,6 +402,7 @@ func (r *run) finish() error {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	r.res.Counters = tables[0].counters
 	tables[0].groups = r.c.groupsToBridges()
 	r.res.Differences = append(r.res.Differences, compareLimits(r.limits[0], r.limits[1], r.sent)...)
 	r.res.Differences = append(r.res.Differences, compareTables(tables[0], tables[1], r.sent.fromOwn(r.own))...)
