@@ -118,7 +118,8 @@ func (d *daemon) untilReady() error {
 			return nil
 		}
 		select {
-		case <-d.ended:
+		case err := <-d.ended:
+			d.ended <- err // for stop
 			os.RemoveAll(d.dir)
 			return fmt.Errorf("shunt ended at start: %s", strings.TrimSpace(d.log.String()))
 		default:

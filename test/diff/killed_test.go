@@ -153,13 +153,16 @@ func (k *killer) kill() error {
 }
 
 // again kills shunt and starts it anew, at the next hook.
-func (k *killer) again() (err error) {
+func (k *killer) again() error {
 	if err := k.d.kill(); err != nil {
 		return err
 	}
 	k.kills++
 	k.d.options[slices.Index(k.d.options, "--hook")+1] = []string{"xdp", "tc", "auto"}[k.kills%3]
-	k.d, err = k.d.launch()
+	d, err := k.d.launch()
+	if err == nil {
+		k.d = d
+	}
 	return err
 }
 
