@@ -156,6 +156,7 @@ type run struct {
 	itself       []drift                   // by how much what came in by lo was ahead
 	devices      [2]map[string]deviceCount // before the packets of a bridged step
 	merged       bool                      // GRO may have merged some
+	forgotten    uint64                    // what daemons that were killed had decided without Linux, at most
 	killed       bool                      // a daemon was, and with it died what it had counted and not given to Linux
 	res          *Result
 }
@@ -174,6 +175,11 @@ func (r *run) step(n int, s *Step) error {
 		defer r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT)
 	}
 	if s.Killed && r.shunt.daemon != nil {
+		fast, err := r.fastSoFar()
+		if err != nil {
+			return err
+		}
+		r.forgotten = fast + uint64(len(s.Packets)) // its programs live on for a moment
 		if err := r.shunt.daemon.kill(); err != nil {
 			return err
 		}
