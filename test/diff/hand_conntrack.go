@@ -46,6 +46,8 @@ func (c talk) flow(server bool) (port int, f lab.Flow) {
 			port, f.SrcMAC, f.DstMAC = s.port, s.mac(), bridgeMAC
 			if server && c.seen == "" {
 				f.DstMAC = c.stations[0].mac()
+			} else if !server && c.seen == "" && c.real == "" {
+				f.DstMAC = c.stations[1].mac()
 			}
 		}()
 	}
