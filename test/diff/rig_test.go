@@ -541,13 +541,13 @@ func TestConversations(t *testing.T) {
 	for _, place := range []venue{byRouter, byBridge, byStations, byTunnel} {
 		r := places[place]
 		t.Logf("of them by %s: %d cases, %d packets, %d of them fast", cmp.Or(place, "router"), r.Cases, r.Packets, r.Seen.fast())
-		if r.Cases >= 20 && r.Seen.fast()*5 < uint64(r.Packets) { // fewer say nothing; what comes by a tunnel is counted twice, and fast once
+		if r.Cases >= 20 && r.Seen.fast()*6 < uint64(r.Packets) { // fewer say nothing; what comes by a tunnel is counted twice, and fast once
 			t.Errorf("by %s only %d of %d packets were fast", cmp.Or(place, "router"), r.Seen.fast(), r.Packets)
 		}
 	}
 	fast := sum.Seen.fast()
 	t.Logf("%d cases, %d packets, %d of them fast\n%s", *talksFlag, sum.Packets, fast, &sum.Seen)
-	if fast*4 < uint64(sum.Packets) {
+	if *talksFlag > 1 && fast*4 < uint64(sum.Packets) { // a share of one alone says nothing
 		t.Errorf("only %d of %d packets were fast", fast, sum.Packets)
 	}
 }
