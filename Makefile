@@ -60,6 +60,7 @@ SEED ?= 0
 DURATION ?= 10m
 PACKETS ?= 2000
 OPERATIONS ?= 1000000
+CONVERSATIONS ?= 100000
 # How many of a hundred configurations have packet filters, bridges, tunnels; a seed gives the same again only with the same shares.
 SHARES = -filters $(FILTERS) -bridges $(BRIDGES) -overlays $(OVERLAYS)
 FUZZ = $(SHARES) -packets $(PACKETS) -seed $(SEED) -save $(CURDIR) -version $(VERSION) $(if $(RECORD),-record $(abspath $(RECORD)))
@@ -70,6 +71,10 @@ diff: build ## compare a router with shunt to one without: CONFIGS=200, SEED=n, 
 hands: SHELL := /bin/bash -o pipefail
 hands: build ## the rig's cases by hand alone, each at both hooks, of which CI runs a part by turns (root; half an hour) [RECORD=file]
 	{ echo "make hands: commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(date -u +%F)"; SHOW='^TestHand$$' scripts/gotest.sh ./test/diff $(RIG_ARGS) -timeout 60m -uncovered -run '^TestHand$$' $(DIFF_ARGS); } 2>&1 | tee $(or $(RECORD),/dev/null)
+
+killed: SHELL := /bin/bash -o pipefail
+killed: build ## 10^5 conversations through a router whose shunt is killed about once a second and started again (root; ten minutes) [CONVERSATIONS=100000] [RECORD=file]
+	{ echo "make killed: commit $(VERSION), kernel $$(uname -r), $$(nproc) CPUs, $$(date -u +%F)"; $(GO) test ./test/diff -count=1 -v -timeout 90m -shunt $(CURDIR)/bin/shunt -run '^TestKilled$$' -killed $(CONVERSATIONS); } 2>&1 | tee $(or $(RECORD),/dev/null)
 
 # Which of the cases by hand have their turn (docs/rig.md, "What CI leaves out"): commits take turns.
 TURN ?= $(shell scripts/turn.sh)
@@ -215,4 +220,4 @@ uninstall: ## remove what install put there; a running shunt has to be stopped b
 		$(SHARE)/bash-completion/completions/shunt $(SHARE)/zsh/site-functions/_shunt $(SHARE)/fish/vendor_completions.d/shunt.fish
 
 FORCE:
-.PHONY: FORCE help build generate manifest setup clean demo test test-unit diff hands diff-ci fuzz fuzz-lib fuzz-rig fuzz-million mutants rulesets test-docker test-flannel test-flannel-ci test-deploy test-k8s test-vm test-vm-ci test-vm-all test-vm-lib lib-compilers bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-lib bench-page bench-peers install deb uninstall
+.PHONY: FORCE help build generate manifest setup clean demo test test-unit diff hands killed diff-ci fuzz fuzz-lib fuzz-rig fuzz-million mutants rulesets test-docker test-flannel test-flannel-ci test-deploy test-k8s test-vm test-vm-ci test-vm-all test-vm-lib lib-compilers bench-router bench-gateway bench-bridge bench-containers bench-nat bench-overlay bench-lib bench-page bench-peers install deb uninstall

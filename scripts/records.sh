@@ -11,6 +11,7 @@ cd "${1:-$(dirname "$0")/..}"
 list() {
 	cat <<-'LIST'
 		bench/results/hands.txt  hands  bpf internal cmd test/diff
+		bench/results/killed.txt  killed  bpf internal cmd test/diff/killed_test.go test/diff/killed_talk_test.go
 		bench/results/docker.txt  test-docker  bpf internal cmd test/docker test/beside
 		bench/results/flannel.txt  test-flannel  bpf internal cmd test/flannel test/beside
 		bench/results/k8s.txt  test-k8s  bpf internal cmd test/k8s test/beside deploy/kubernetes

@@ -197,6 +197,7 @@ func (r *run) fastSoFar() (n uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	n = r.forgotten
 	for _, i := range now.Interfaces {
 		n += i.Packets.Fast
 		for _, dropped := range i.Packets.Dropped {

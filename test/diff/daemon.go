@@ -84,8 +84,20 @@ func startDaemon(bin string, dut *lab.NS, c *Case, tier string) (*daemon, error)
 	return d.again()
 }
 
-// again starts a daemon where one has been, or none yet.
+// again starts a daemon where one has been, or none yet, and waits until it says that it is ready.
 func (d *daemon) again() (*daemon, error) {
+	d, err := d.launch()
+	if err == nil {
+		err = d.untilReady()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// launch is again without the wait.
+func (d *daemon) launch() (*daemon, error) {
 	dir := d.dir
 	d = &daemon{bin: d.bin, dir: dir, options: d.options, tier: d.tier, dut: d.dut, log: &bytes.Buffer{}, ended: make(chan error, 1)}
 	d.cmd = exec.Command(d.bin, append([]string{"run", "--runtime-dir", dir}, d.options...)...)
@@ -95,19 +107,25 @@ func (d *daemon) again() (*daemon, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	go func() { d.ended <- d.cmd.Wait() }()
+	return d, nil
+}
+
+// untilReady waits for a daemon that was launched; one that does not come is stopped.
+func (d *daemon) untilReady() error {
 	for deadline := time.Now().Add(readyWithin); ; time.Sleep(10 * time.Millisecond) {
 		s, err := d.status()
 		if err == nil && s.Ready {
-			return d, nil
+			return nil
 		}
 		select {
-		case <-d.ended:
-			os.RemoveAll(dir)
-			return nil, fmt.Errorf("shunt ended at start: %s", strings.TrimSpace(d.log.String()))
+		case err := <-d.ended:
+			d.ended <- err // for stop
+			os.RemoveAll(d.dir)
+			return fmt.Errorf("shunt ended at start: %s", strings.TrimSpace(d.log.String()))
 		default:
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("shunt is not ready after %v (%v): %s", readyWithin, err, d.log), d.stop())
+			return errors.Join(fmt.Errorf("shunt is not ready after %v (%v): %s", readyWithin, err, d.log), d.stop())
 		}
 	}
 }

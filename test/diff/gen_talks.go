@@ -5,6 +5,7 @@ package diff
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/gopacket/gopacket"
@@ -15,17 +16,20 @@ import (
 )
 
 // Conversations makes a case of several conversations at a time through the common router, which tracks and mostly translates them and asks rules about
-// their states, while its configuration changes. What sides send follows TCP, so that both twins' windows hold it, with accidents between.
-func Conversations(seed uint64, hook string) *Case {
-	g := &talkGen{rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b)), later: rand.New(rand.NewPCG(seed, 0x6c_61_74_65)), zones: rand.New(rand.NewPCG(seed, 0x7a_6f_6e_65))}
+// their states, while its configuration changes. What sides send follows TCP, so that both twins' windows hold it, with accidents between. In some cases they pass by bridges or
+// tunnels (placing), where the kernel has these kinds of links.
+func Conversations(seed uint64, hook string, kinds []string) *Case {
+	g := &talkGen{at: newPlacing(seed, hook, kinds), rng: rand.New(rand.NewPCG(seed, 0x74_61_6c_6b)), later: rand.New(rand.NewPCG(seed, 0x6c_61_74_65)), zones: rand.New(rand.NewPCG(seed, 0x7a_6f_6e_65))}
 	if chance(g.rng, 40) {
 		g.tables = pick(g.rng, []string{"legacy", "nft"})
 	}
 	g.short = chance(g.rng, 15)
 	for i := range 3 + g.rng.IntN(3) {
-		g.talks = append(g.talks, g.newTalk(i))
+		t := g.newTalk(i)
+		g.at.put(t, i)
+		g.talks = append(g.talks, t)
 	}
-	out := &Case{Name: fmt.Sprintf("talks-%d", seed), Seed: seed, Hook: hook, Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10), Strict: chance(g.later, 12)}
+	out := &Case{Name: g.at.title(seed), Seed: seed, Hook: g.at.hook(hook), Slow: Excuse{IP4: true, IP6: true}, Late: chance(g.rng, 10), Strict: chance(g.later, 12)}
 	g.strict = out.Strict
 	switch seed % 7 {
 	case 0:
@@ -33,7 +37,7 @@ func Conversations(seed uint64, hook string) *Case {
 	case 1:
 		out.Tier = string(datapath.Both)
 	}
-	out.Steps = append(out.Steps, Step{Commands: append(common(), g.setup()...)})
+	out.Steps = append(out.Steps, Step{Commands: slices.Concat(g.at.base(), g.at.placed(g.setup()), g.portRules()), Packets: g.at.hello(g.talks)})
 	for range 5 { // handshakes, and the mark
 		out.Steps = append(out.Steps, Step{Packets: g.turn(0)}, Step{Packets: g.turn(1)})
 	}
@@ -47,6 +51,10 @@ func Conversations(seed uint64, hook string) *Case {
 		s := Step{Packets: g.turn(0)}
 		if chance(g.rng, 60) {
 			s.Commands, s.Immediate = g.change()
+			s.Commands = g.at.placed(s.Commands)
+			if do, atOnce := g.at.change(g.talks[0]); do != nil {
+				s.Commands, s.Immediate = append(s.Commands, do...), s.Immediate && atOnce
+			}
 			s.Frozen = s.Immediate && chance(g.rng, 15)
 		}
 		if i == dies {
@@ -59,6 +67,7 @@ func Conversations(seed uint64, hook string) *Case {
 }
 
 type talkGen struct {
+	at     *placing
 	rng    *rand.Rand
 	later  *rand.Rand // for what was added later, so that the rest of a seed's meaning stays
 	zones  *rand.Rand // the same, of zones
@@ -179,7 +188,7 @@ func (g *talkGen) datagrams(t *talking, side int) (out []Packet) {
 		if g.wild {
 			frame = g.accident(t, frame)
 		}
-		out = append(out, g.how(port, frame))
+		out = append(out, g.how(port, t.wrapped(side, frame)))
 	}
 	if g.wild && chance(g.rng, 15) {
 		out = append(out, g.complains(t, side)...)
@@ -189,6 +198,9 @@ func (g *talkGen) datagrams(t *talking, side int) (out []Packet) {
 
 // accident is what may happen to a packet on its way without that the sides come out of step.
 func (g *talkGen) accident(t *talking, frame []byte) []byte {
+	if inner, _ := unwrap(frame); inner != nil && t.tunnel != nil {
+		return t.tunnel.wrap(g.accident(t, inner))
+	}
 	switch g.rng.IntN(25) {
 	case 0:
 		return lab.Edited(frame, lab.TTL(pick(g.rng, []byte{1, 2, 255})))
@@ -227,10 +239,10 @@ func (g *talkGen) complains(t *talking, side int) []Packet {
 	if t.v6 {
 		f.Src = addr6(port, 0, 0x11)
 		kind := pick(g.rng, []layers.ICMPv6TypeCode{layers.CreateICMPv6TypeCode(1, 4), layers.CreateICMPv6TypeCode(2, 0), layers.CreateICMPv6TypeCode(3, 0)})
-		return []Packet{{Port: port, How: WireFrame, Frame: f.Carry(&layers.ICMPv6{TypeCode: kind}, gopacket.Payload(append([]byte{0, 0, 5, 0x14}, ip...)))}}
+		return []Packet{{Port: port, How: WireFrame, Frame: t.wrapped(side, f.Carry(&layers.ICMPv6{TypeCode: kind}, gopacket.Payload(append([]byte{0, 0, 5, 0x14}, ip...))))}}
 	}
 	kind := pick(g.rng, []layers.ICMPv4TypeCode{layers.CreateICMPv4TypeCode(3, 3), layers.CreateICMPv4TypeCode(3, 4), layers.CreateICMPv4TypeCode(11, 0)})
-	return []Packet{{Port: port, How: WireFrame, Frame: f.Carry(&layers.ICMPv4{TypeCode: kind, Seq: 1300}, gopacket.Payload(ip))}}
+	return []Packet{{Port: port, How: WireFrame, Frame: t.wrapped(side, f.Carry(&layers.ICMPv4{TypeCode: kind, Seq: 1300}, gopacket.Payload(ip)))}}
 }
 
 // segments is what a side of a TCP connection says: what moves it on, or data, or an acknowledgement.
@@ -278,7 +290,7 @@ func (g *talkGen) segments(t *talking, side int) (out []Packet) {
 		return out
 	}
 	for range 1 + g.rng.IntN(10) {
-		size := pick(g.rng, []int{0, 1, 3, 511, 1400})
+		size := t.room(pick(g.rng, []int{0, 1, 3, 511, 1400}))
 		if t.next[side]-t.got[side] > 40_000 {
 			size = 0
 		}

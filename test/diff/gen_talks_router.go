@@ -22,6 +22,17 @@ func (g *talkGen) setup() (out []string) {
 	return slices.Concat(out, g.translation(), g.filters(), g.zone())
 }
 
+// portRules are rules for ports of bridges, where the place has some.
+func (g *talkGen) portRules() (out []string) {
+	if g.tables == "" {
+		return nil
+	}
+	for _, v6 := range []bool{false, true} {
+		out = append(out, g.at.rules(g.tool(v6))...)
+	}
+	return out
+}
+
 // translation loads what translates the conversations, and tracks them at least.
 func (g *talkGen) translation() []string {
 	if g.tables == "" {

@@ -41,12 +41,13 @@ type Result struct {
 	WasFast     int // of those, at most what shunt's counter says
 	Seen        coverage
 	Explained   int
-	Heard       map[string]int // frames by the listener that heard them, in Linux's twin
-	Refused     []string       // commands that Linux did not take, and what it said
-	Slow        []string       // some packets that should have been fast, and why they were not
-	Final       string         // the interfaces' states and reasons, for reports
-	Drawn       bool           // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
-	Starved     bool           // a kernel had no memory for what it wanted to say: a difference proves nothing
+	Heard       map[string]int    // frames by the listener that heard them, in Linux's twin
+	Refused     []string          // commands that Linux did not take, and what it said
+	Slow        []string          // some packets that should have been fast, and why they were not
+	Final       string            // the interfaces' states and reasons, for reports
+	Drawn       bool              // a kernel drew a source port that was taken otherwise: twins draw apart, and a difference proves nothing
+	Counters    map[string]uint64 // Linux's own at the end
+	Starved     bool              // a kernel had no memory for what it wanted to say: a difference proves nothing
 }
 
 // Close frees what the rig shares between runs.
@@ -155,6 +156,7 @@ type run struct {
 	itself       []drift                   // by how much what came in by lo was ahead
 	devices      [2]map[string]deviceCount // before the packets of a bridged step
 	merged       bool                      // GRO may have merged some
+	forgotten    uint64                    // what daemons that were killed had decided without Linux, at most
 	killed       bool                      // a daemon was, and with it died what it had counted and not given to Linux
 	res          *Result
 }
@@ -173,6 +175,11 @@ func (r *run) step(n int, s *Step) error {
 		defer r.shunt.daemon.cmd.Process.Signal(syscall.SIGCONT)
 	}
 	if s.Killed && r.shunt.daemon != nil {
+		fast, err := r.fastSoFar()
+		if err != nil {
+			return err
+		}
+		r.forgotten = fast + uint64(len(s.Packets)) // its programs live on for a moment
 		if err := r.shunt.daemon.kill(); err != nil {
 			return err
 		}
@@ -401,6 +408,7 @@ func (r *run) finish() error {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	r.res.Counters = tables[0].counters
 	tables[0].groups = r.c.groupsToBridges()
 	r.res.Differences = append(r.res.Differences, compareLimits(r.limits[0], r.limits[1], r.sent)...)
 	r.res.Differences = append(r.res.Differences, compareTables(tables[0], tables[1], r.sent.fromOwn(r.own))...)

@@ -5,10 +5,12 @@ package diff
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -40,6 +42,7 @@ var counted = map[string]bool{
 	"Ip6FragOKs": true, "Ip6FragFails": true, "Ip6ReasmReqds": true, "Ip6ReasmFails": true,
 	"Icmp6OutDestUnreachs": true, "Icmp6OutPktTooBigs": true, "Icmp6OutTimeExcds": true,
 	"Icmp6OutParmProblems": true, "Icmp6OutEchoReplies": true, "Udp6NoPorts": true, "Udp6InErrors": true,
+	"Conntrack:drop": true, "Conntrack:early_drop": true, "Conntrack:insert_failed": true,
 }
 
 func (t *twin) tables() (tables, error) {
@@ -127,9 +130,30 @@ func (t *twin) counters() (map[string]uint64, error) {
 			}
 			readCounters(data, out)
 		}
-		return nil
+		data, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
+		if errors.Is(err, os.ErrNotExist) { // nothing is tracked here
+			return nil
+		}
+		addConntrack(data, out)
+		return err
 	})
 	return out, err
+}
+
+// addConntrack adds up what the processors have counted: a line of names, and one of hexadecimal numbers for each.
+func addConntrack(data []byte, out map[string]uint64) {
+	var names []string
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if names == nil {
+			names = words
+			continue
+		}
+		for i, word := range words[:min(len(words), len(names))] {
+			n, _ := strconv.ParseUint(word, 16, 64)
+			out["Conntrack:"+names[i]] += n
+		}
+	}
 }
 
 // readCounters reads both layouts: pairs of lines with names and values, and one name and value for each line.
