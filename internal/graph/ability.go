@@ -15,6 +15,7 @@ const (
 	xdpBasic     = 1 << 0
 	xdpRedirect  = 1 << 1
 	xdpNDOXmit   = 1 << 2
+	xdpReceiveSG = 1 << 5
 	xdpNDOXmitSG = 1 << 6
 	xdpReceive   = xdpBasic | xdpRedirect
 )
@@ -29,6 +30,16 @@ var xdpDrivers = map[string]bool{
 // lateTargets announce that they transmit XDP frames only once a program is loaded on them.
 var lateTargets = map[string]bool{
 	"bnxt_en": true, "ena": true, "gve": true, "i40e": true, "ice": true, "mana": true, "mvneta": true, "virtio_net": true,
+}
+
+// oneBuffer is the longest MTU that fits a page of 4 KiB with what XDP and the kernel need before and behind a frame: 256 bytes, 320, an Ethernet header and two tags.
+const oneBuffer = 4096 - 256 - 320 - 14 - 8
+
+// severalBuffers says whether a card gives XDP frames that lie in several buffers. One that does not loses those longer than a buffer, and not every driver refuses such an MTU. virtio_net
+// can since 6.3, but does not say so.
+func severalBuffers(l *model.Link) bool {
+	f := l.XDPFeatures
+	return f != nil && (*f&xdpReceiveSG != 0 || l.Driver == "virtio_net")
 }
 
 // ability says whether XDP frames can be sent to a device.
@@ -130,6 +141,9 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 	}
 	if b.afxdp[l.Index] {
 		why = append(why, because(reason.AFXDP, "%s", l.Name))
+	}
+	if l.Kind == kindNIC && l.MTU > oneBuffer && !severalBuffers(l) {
+		why = append(why, because(reason.LinkXDPUnsupported, "%s: MTU %d, and its driver gives XDP frames of one buffer", l.Name, l.MTU))
 	}
 	if l.Kind == kindVeth && !l.PeerNS { // which clears them only between namespaces (skb_scrub_packet())
 		why = append(why, because(reason.LinkAttribute, "%s: frames of its peer in this namespace keep their marks", l.Name))

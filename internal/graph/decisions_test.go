@@ -376,6 +376,14 @@ var decisions = []decision{
 		[]change{asBond(bondXOR), on("eth2", func(l *model.Link) { l.VLANStripping = true })}, []change{asBond(bondXOR)}},
 	{"veth keeps tags anyway", reason.LinkVLANStripping, atXDP("eth0"), nil,
 		[]change{everywhere(asVeth), hook("xdp"), on("eth0", func(l *model.Link) { l.VLANStripping = true })}},
+	{"large frames by a driver of one buffer", reason.LinkXDPUnsupported, atXDP("eth0"),
+		[]change{on("eth0", func(l *model.Link) { f := uint64(xdpReceive | xdpNDOXmit); l.XDPFeatures, l.MTU = &f, oneBuffer+1 })}, []change{on("eth0", func(l *model.Link) { l.MTU = 9000 })}},
+	{"as large as fits", reason.LinkXDPUnsupported, atXDP("eth0"), nil, []change{on("eth0", func(l *model.Link) { f := uint64(xdpReceive | xdpNDOXmit); l.XDPFeatures, l.MTU = &f, oneBuffer })}},
+	{"large frames by virtio_net", reason.LinkXDPUnsupported, atXDP("eth0"), nil,
+		[]change{on("eth0", func(l *model.Link) {
+			f := uint64(xdpReceive | xdpNDOXmit)
+			l.XDPFeatures, l.MTU, l.Driver = &f, 9000, "virtio_net"
+		})}},
 	{"driver without XDP", reason.LinkXDPUnsupported, atXDP("eth0"),
 		[]change{on("eth0", func(l *model.Link) { f := uint64(xdpBasic); l.XDPFeatures = &f })},
 		[]change{on("eth0", func(l *model.Link) { f := uint64(xdpReceive); l.XDPFeatures = &f })}},

@@ -3,6 +3,8 @@
 package graph
 
 import (
+	"slices"
+
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
 )
@@ -49,14 +51,58 @@ func headroom(v *model.VXLAN) int {
 	return vxlanHeadroom4
 }
 
-// underlay gives the least that may bind a tunnel's packets, and what does: the device that it names, else every one that is no port of a bridge and no tunnel,
-// the MTU of any route, and that of any path that Linux learned.
+// underlay gives the least that may bind a tunnel's packets, and what does: the devices of the routes to its hosts and the MTU of such a route, and that of any path that Linux learned.
 func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 	least := func(n int, who string) {
-		if by == "" || n < mtu {
+		if n != 0 && (by == "" || n < mtu) {
 			mtu, by = n, who
 		}
 	}
+	device := func(l *model.Link) {
+		least(l.MTU, l.Name)
+		if tunnel.VXLAN.IP6 {
+			least(l.MTU6, l.Name)
+		}
+	}
+	if u := b.routesOf(tunnel); u != nil {
+		// Entries that come are seen within a second, and most go by the device that the tunnel names.
+		if l := b.net.Link(tunnel.VXLAN.Lower); l != nil && l.Kind != kindVRF {
+			device(l)
+		}
+		for _, index := range u.Devices {
+			if l := b.net.Link(index); l != nil {
+				device(l)
+			}
+		}
+		least(u.MTU, "a route")
+	} else {
+		b.anyUnderlay(tunnel, device, least)
+	}
+	path := b.net.Routes.Path4
+	if tunnel.VXLAN.IP6 {
+		path = b.net.Routes.Path6
+	}
+	least(int(path), "a path, as Linux learned from ICMP")
+	return mtu, by
+}
+
+// routesOf is where the packets of a tunnel leave by; nil where that is not known, or hangs on more than their receiver.
+func (b *builder) routesOf(tunnel *model.Link) *model.Underlay {
+	rules := b.rules4
+	if tunnel.VXLAN.IP6 {
+		rules = b.rules6
+	}
+	all := b.net.Routes.Underlays
+	i := slices.IndexFunc(all, func(u model.Underlay) bool { return u.Tunnel == tunnel.Index })
+	if i < 0 || rules.custom {
+		return nil
+	}
+	return &all[i]
+}
+
+// anyUnderlay gives what may be a tunnel's underlay where its routes are not known: the device that it names, else every one that is no port of a bridge and no tunnel, and
+// the MTU of any route.
+func (b *builder) anyUnderlay(tunnel *model.Link, device func(*model.Link), least func(int, string)) {
 	named := b.net.Link(tunnel.VXLAN.Lower)
 	if named != nil && named.Kind == kindVRF { // whose own MTU binds nothing: packets leave by its slaves
 		named = nil
@@ -65,10 +111,10 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 		l := b.net.Links[i]
 		switch {
 		case l == named:
-			least(l.MTU, l.Name)
+			device(l)
 		case named != nil, l.Type == arphrdLoopback, l.Kind == kindVXLAN, b.bridge(l) != nil:
 		case l.Type == arphrdEther, l.Up && l.Running: // another tunnel may be the underlay; what has no Ethernet header and is down is no news
-			least(l.MTU, l.Name)
+			device(l)
 		}
 	}
 	family := model.IP4
@@ -80,12 +126,4 @@ func (b *builder) underlay(tunnel *model.Link) (mtu int, by string) {
 			least(int(r.MTU), "a route")
 		}
 	}
-	path := b.net.Routes.Path4
-	if tunnel.VXLAN.IP6 {
-		path = b.net.Routes.Path6
-	}
-	if path != 0 {
-		least(int(path), "a path, as Linux learned from ICMP")
-	}
-	return mtu, by
 }

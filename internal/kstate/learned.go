@@ -28,7 +28,7 @@ func (r *Reader) Learned() (something bool, again Parts) {
 		r.routes.doubt = true // exceptions are read with the routes
 	}
 	r.paths.doubt = r.paths.doubt || now.unreachable != last.unreachable || now.tooBig != last.tooBig
-	if r.routes.doubt || r.pathsDue() {
+	if moved := r.underlaysDue(); r.routes.doubt || moved || r.pathsDue() {
 		again = Routes
 	}
 	return now.unreachable != last.unreachable || now.redirects != last.redirects, again

@@ -90,8 +90,9 @@ type Reader struct {
 	transparentRead time.Time
 	transparentCost time.Duration
 
-	lessons lessons
-	paths   paths
+	lessons   lessons
+	paths     paths
+	underlays underlays
 }
 
 func newReader(opts Options, k kernel) *Reader {

@@ -341,6 +341,7 @@ func (r *Reader) readRoutes(n *model.Network) {
 		Custom4: s.custom, TOS4: s.tos, Shared6: s.shared6 > 0, Odd6: s.odd6, OnLink6: s.onLink6,
 	}
 	r.readPaths(n)
+	r.readUnderlays(n)
 }
 
 func (r *Reader) readAllRoutes() {

@@ -52,7 +52,16 @@ type RouteFacts struct {
 	Odd6           bool    `json:",omitempty"` // some IPv6 route asks for the packet's source, or one of the table of local addresses is for others
 	OnLink6        uint8   `json:",omitempty"` // length of the longest IPv6 prefix of the main table that is on a link, 126 at most; 0 where that is 64 or less
 	CustomRules4   bool    // an IPv4 policy rule was ever touched (net->ipv4.fib_has_custom_rules, likewise)
-	Path4, Path6   uint32  `json:",omitempty"` // the least MTU of a path that Linux learned from ICMP, bytes; 0 if none, or where no tunnel is
+	// Underlays are where what tunnels wrap is sent. Of a tunnel that is not among them it is not known: it has no hosts yet, or too many, or something of them is not understood.
+	Underlays    []Underlay `json:",omitempty"`
+	Path4, Path6 uint32     `json:",omitempty"` // the least MTU of a path that Linux learned from ICMP, bytes; 0 if none, or where no tunnel is
+}
+
+// Underlay is where a tunnel's packets leave by, as the routes to the hosts in its table say.
+type Underlay struct {
+	Tunnel  int   // the vxlan device's index
+	Devices []int `json:",omitempty"` // in order
+	MTU     int   `json:",omitempty"` // the least that one of these routes has, bytes; 0 if none has any
 }
 
 // Route is a route that needs care. Several properties may hold at once.

@@ -371,7 +371,7 @@ func count(face *api.Interface, d *datapath.Datapath) error {
 		switch {
 		case hook == graph.XDP:
 			maps.Copy(face.Packets.Slow, p.Slow)
-		case d.Holds(face.Ifindex, graph.TC) || !d.Holds(face.Ifindex, graph.XDP):
+		case strings.Contains(face.Hook, string(graph.TC)) || !strings.Contains(face.Hook, string(graph.XDP)): // a stub with nothing in its slot may stay at TC
 			face.Packets.Slow = p.Slow
 		default:
 			for name, n := range p.Slow {

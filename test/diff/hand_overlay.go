@@ -164,6 +164,7 @@ func overlayTraps() []hand {
 	}
 	out = append(out, path("path", "the way to the other end carries less than the underlay's device", node, flannel("")), path("path whole", "the same where outer packets may not be cut", node, flannel("df set")),
 		path("path IPv6", "the same over IPv6", sixth, overIPv6("")))
+	out = append(out, underlayCases(overlay)...)
 	another6 := overlay("into another from IPv6", "an outer header of the other family says as much", sixth.carry([][]byte{fromPod(podA, "10.245.1.5").UDP("on"), fromPod(podA, "10.245.1.5").TCP("S", 1, "")}), slices.Concat(overIPv6(""), secondTunnel, metadata))
 	another6.reasons = []string{"tunnel-metadata"}
 	offload := overlay("offloads", "segments and checksums that are still to be done when a packet is put into the tunnel", podOffloads(), flannel(""), step(podOffloads(), "ip link set vx0 mtu 1300"))
