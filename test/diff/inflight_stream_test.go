@@ -32,6 +32,7 @@ type packetStream struct {
 	bursts []burst
 	sent   [][]byte // frames by their number, which is in their payload
 	done   atomic.Int64
+	kick   chan struct{} // a burst that need not wait for its time
 	stop   chan struct{}
 	ended  chan error
 }
@@ -45,6 +46,7 @@ type burst struct {
 // begin starts to send.
 func (s *packetStream) begin(t *twin, v6 bool) {
 	s.twin, s.stop, s.ended = t, make(chan struct{}), make(chan error, 1)
+	s.kick = make(chan struct{}, 1)
 	for i := range s.flows {
 		src, dst := "10.0.0.10", fmt.Sprintf("10.1.2.%d", 10+i)
 		if v6 {
@@ -102,7 +104,10 @@ func (s *packetStream) run() error {
 		if next = next.Add(burstEvery); next.Before(b.end) {
 			next = b.end
 		}
-		time.Sleep(time.Until(next))
+		select {
+		case <-s.kick:
+		case <-time.After(time.Until(next)):
+		}
 	}
 }
 

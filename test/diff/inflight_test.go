@@ -194,6 +194,10 @@ func (f *inflight) changes() {
 		v := version{command: f.d.change(f.rng, f.twin), begun: time.Now()}
 		f.do(v.command)
 		v.returned = time.Now()
+		select {
+		case f.stream.kick <- struct{}{}: // the first that the new rules alone are for
+		default:
+		}
 		f.note(v)
 		f.await(f.stream.done.Load() + 2)
 	}
@@ -341,7 +345,8 @@ func (f *inflight) checkFast(before status) {
 			}
 		}
 	}
-	sent := len(f.stream.sent)
+	// A daemon that the machine did not let run turns its programs off by itself.
+	sent := len(f.stream.sent) - int(seen.packets[f.hook+" watchdog"])
 	if f.d.counted {
 		sent -= sent / streamFlows
 	}
