@@ -52,10 +52,18 @@ func (r *run) compareCounters(step int) error {
 	}
 	said := ruleCounters{}
 	if r.shunt.daemon != nil {
-		var err error
+		before, err := r.shunt.filters()
+		if err != nil {
+			return err
+		}
 		if said, err = r.shunt.daemon.ruleCounters(); err != nil {
 			return err
 		}
+		after, err := r.shunt.filters()
+		if err != nil {
+			return err
+		}
+		r.res.Seen.rules.addCounted(before, after, said, r.fastly)
 	}
 	var all [2]ruleCounters
 	keep := [2]kept{{}, {}}

@@ -18,10 +18,11 @@ type coverage struct {
 	packets map[string]uint64 // "xdp fast"
 	config  map[string]uint64 // reasons of interfaces
 	nodes   map[string]uint64
+	rules   hits // conditions and actions of rules that fast packets met
 }
 
 func newCoverage() coverage {
-	return coverage{packets: map[string]uint64{}, config: map[string]uint64{}, nodes: map[string]uint64{}}
+	return coverage{packets: map[string]uint64{}, config: map[string]uint64{}, nodes: map[string]uint64{}, rules: hits{}}
 }
 
 // add notes the change between two readings and returns how many packets were fast.
@@ -86,6 +87,7 @@ func (c *coverage) merge(o coverage) {
 	for k, v := range o.nodes {
 		c.nodes[k] += v
 	}
+	c.rules.merge(o.rules)
 }
 
 // String is the table that a run prints.
@@ -104,6 +106,9 @@ func (c *coverage) String() string {
 	b.WriteString("graph nodes (readings of interfaces that forwarded):\n")
 	for _, k := range slices.Sorted(maps.Keys(c.nodes)) {
 		fmt.Fprintf(&b, "  %-32s %9d\n", k, c.nodes[k])
+	}
+	if len(c.rules) > 0 {
+		b.WriteString(c.rules.String())
 	}
 	return b.String()
 }

@@ -23,6 +23,11 @@ type place struct {
 type filterGen struct {
 	rng *rand.Rand
 	c   *Config
+	// quiet: nothing that only the kernel can evaluate, more rules that go on, and values of packets that will come (gen_quiet.go).
+	quiet   bool
+	samples []Packet
+	like    sample
+	turns   [4]int // of kinds of conditions, of sets, of ipsets, and of lookups in them
 }
 
 // matcher makes one condition, "" where the place has no words for it.
@@ -70,6 +75,9 @@ func (at place) ip() string { return map[bool]string{true: "ip6", false: "ip"}[a
 
 // address is one that packets have, as an address or as a network around it.
 func (g *filterGen) prefix(v6 bool) netip.Prefix {
+	if g.quiet {
+		return g.like.prefix(g, v6)
+	}
 	p := g.c.source(g.rng, v6)
 	if len(g.c.Targets) > 0 && chance(g.rng, 30) {
 		if t := pick(g.rng, g.c.Targets); t.Addr().Is6() == v6 {
@@ -114,7 +122,7 @@ func matchRange(g *filterGen, at place) string {
 
 // device is a port's, or a name that some of them begin with.
 func (g *filterGen) device() (name string, wild bool) {
-	if chance(g.rng, 20) {
+	if chance(g.rng, 20+g.more(20)) {
 		return "p", true
 	}
 	return g.c.dev(g.c.port(g.rng)), false
@@ -136,6 +144,9 @@ func matchOut(g *filterGen, at place) string {
 
 func (g *filterGen) matchDevice(at place, iptables, nft string) string {
 	name, wild := g.device()
+	if g.quiet && iptables == "-i" && !wild {
+		name = g.c.dev(g.near())
+	}
 	not := g.not(at)
 	switch {
 	case at.nft && wild:
@@ -162,6 +173,9 @@ func matchProtocol(g *filterGen, at place) string {
 // portRange is one that packets have, or several.
 func (g *filterGen) portRange(nft bool) string {
 	p := pick(g.rng, []int{1000, 2000, 53, 80, 0, g.rng.IntN(65536)})
+	if g.like.port != 0 && chance(g.rng, 80) {
+		p = g.like.port
+	}
 	if !chance(g.rng, 40) {
 		return fmt.Sprint(p)
 	}
@@ -174,6 +188,9 @@ func (g *filterGen) portRange(nft bool) string {
 
 func matchPorts(g *filterGen, at place) string {
 	proto, side := pick(g.rng, []string{"udp", "udp", "tcp", "tcp", "sctp"}), pick(g.rng, []string{"sport", "dport", "dport"})
+	if g.like.port != 0 && chance(g.rng, 80) {
+		proto, side = strings.TrimSuffix(g.like.proto, ":"), "dport"
+	}
 	if at.nft {
 		return fmt.Sprintf("%s %s %s%s", proto, side, g.not(at), g.portRange(true))
 	}
@@ -183,6 +200,9 @@ func matchPorts(g *filterGen, at place) string {
 func matchPortList(g *filterGen, at place) string {
 	proto := pick(g.rng, []string{"udp", "tcp"})
 	var list []string
+	if g.like.port > 3200 {
+		proto, list = strings.TrimSuffix(g.like.proto, ":"), append(list, fmt.Sprint(g.like.port))
+	}
 	for p := g.rng.IntN(500); p < 3000 && len(list) < 6; p += 1 + g.rng.IntN(1500) {
 		to := p + g.rng.IntN(3)*100
 		switch {
@@ -198,7 +218,11 @@ func matchPortList(g *filterGen, at place) string {
 	if at.nft {
 		return fmt.Sprintf("%s %s %s{ %s }", proto, pick(g.rng, []string{"sport", "dport"}), g.not(at), strings.Join(list, ", "))
 	}
-	return fmt.Sprintf("-p %s -m multiport %s--%s %s", proto, g.not(at), pick(g.rng, []string{"sports", "dports", "ports"}), strings.Join(list, ","))
+	not, side := g.not(at), pick(g.rng, []string{"sports", "dports", "ports"})
+	if g.quiet && chance(g.rng, 40) {
+		side = "ports"
+	}
+	return fmt.Sprintf("-p %s -m multiport %s--%s %s", proto, not, side, strings.Join(list, ","))
 }
 
 func matchFlags(g *filterGen, at place) string {
@@ -251,6 +275,9 @@ func matchICMP(g *filterGen, at place) string {
 func matchMark(g *filterGen, at place) string {
 	mask := pick(g.rng, []int{1, 2, 3, 0xff, -1})
 	value := g.rng.IntN(4) & mask
+	if g.quiet && chance(g.rng, 60) {
+		mask, value = -mask%2, 0
+	}
 	switch {
 	case at.nft && mask < 0:
 		return fmt.Sprintf("meta mark %s%d", g.not(at), value)
@@ -313,6 +340,9 @@ func matchMAC(g *filterGen, at place) string {
 
 func matchAddressType(g *filterGen, at place) string {
 	kind := pick(g.rng, []string{"local", "unicast", "broadcast", "multicast"})
+	if g.quiet && chance(g.rng, 70) {
+		kind = "unicast"
+	}
 	switch {
 	case at.nft && at.hook != "prerouting" && at.hook != "forward":
 		return ""
@@ -387,9 +417,12 @@ func matchConnection(g *filterGen, at place) string {
 // conditions draws conditions that go together. Each module is asked once, since iptables takes the options of one only once.
 func (g *filterGen) conditions(at place, n int) []string {
 	var out []string
+	if g.quiet {
+		return g.quietConditions(at, 1+n/3)
+	}
 	used := map[string]bool{}
 	for range n {
-		m := pick(g.rng, matchers)(g, at)
+		m := g.matcher()(g, at)
 		if m == "" || clashes(m, used, at.nft) {
 			continue
 		}

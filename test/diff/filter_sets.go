@@ -18,10 +18,15 @@ type keyPart struct {
 
 // nftKeys are the parts that keys of nft's sets are made of.
 var nftKeys = map[string]keyPart{
-	"address":  {"", []string{"saddr", "daddr"}, func(g *filterGen, v6, ranges bool) string { return g.element(v6, ranges) }},
-	"port":     {"inet_service", []string{"udp sport", "udp dport", "tcp dport", "th dport"}, func(g *filterGen, _, ranges bool) string { return g.elementPort(ranges) }},
-	"protocol": {"inet_proto", []string{"meta l4proto"}, func(g *filterGen, _, _ bool) string { return pick(g.rng, []string{"udp", "tcp", "icmp", "ipv6-icmp"}) }},
-	"device":   {"ifname", []string{"iifname"}, func(g *filterGen, _, _ bool) string { return fmt.Sprintf("%q", g.c.dev(g.c.port(g.rng))) }},
+	"address": {"", []string{"saddr", "daddr"}, func(g *filterGen, v6, ranges bool) string { return g.element(v6, ranges) }},
+	"port":    {"inet_service", []string{"udp sport", "udp dport", "tcp dport", "th dport"}, func(g *filterGen, _, ranges bool) string { return g.elementPort(ranges) }},
+	"protocol": {"inet_proto", []string{"meta l4proto"}, func(g *filterGen, _, _ bool) string {
+		if g.like.proto != "" {
+			return strings.TrimSuffix(g.like.proto, ":")
+		}
+		return pick(g.rng, []string{"udp", "tcp", "icmp", "ipv6-icmp"})
+	}},
+	"device": {"ifname", []string{"iifname"}, func(g *filterGen, _, _ bool) string { return fmt.Sprintf("%q", g.c.dev(g.c.port(g.rng))) }},
 	"type": {"fib_addrtype", []string{"fib saddr type"}, func(g *filterGen, _, _ bool) string {
 		return pick(g.rng, []string{"local", "unicast", "broadcast", "anycast"})
 	}},
@@ -44,6 +49,9 @@ type nftSet struct {
 // element is an address or network near the packets; all networks of one length, and addresses alone, are disjoint unless equal.
 func (g *filterGen) element(v6, ranges bool) string {
 	p := g.prefix(v6)
+	if g.quiet {
+		p = netip.PrefixFrom(g.like.last, 0)
+	}
 	if !ranges {
 		return p.Addr().String()
 	}
@@ -52,6 +60,9 @@ func (g *filterGen) element(v6, ranges bool) string {
 
 func (g *filterGen) elementPort(ranges bool) string {
 	p := pick(g.rng, []int{1000, 2000, 53, 80})
+	if g.like.port != 0 && g.like.port < 65000 {
+		p = g.like.port
+	}
 	if ranges {
 		return fmt.Sprintf("%d-%d", p, p+10)
 	}
@@ -60,13 +71,16 @@ func (g *filterGen) elementPort(ranges bool) string {
 
 func (g *filterGen) nftSet(t *nftTable, i int) nftSet {
 	s := nftSet{
-		name: fmt.Sprintf("s%d", i), parts: pick(g.rng, nftShapes), v6: t.family == "ip6" || t.family != "ip" && chance(g.rng, 40),
-		ranges: chance(g.rng, 50), verdicts: chance(g.rng, 30), counters: chance(g.rng, 30),
+		name: fmt.Sprintf("s%d", i), parts: turnOf(g, 1, nftShapes), v6: t.family == "ip6" || t.family != "ip" && chance(g.rng, 40),
+		ranges: chance(g.rng, 50), verdicts: chance(g.rng, 30), counters: chance(g.rng, 30) && !g.quiet,
+	}
+	if g.quiet {
+		s.verdicts, s.ranges = g.turns[1]/len(nftShapes)%2 == 0, g.turns[1]/len(nftShapes)/2%2 == 0
 	}
 	if slices.Contains(s.parts, "device") || slices.Contains(s.parts, "protocol") && len(s.parts) == 1 || s.parts[0] == "mark" || s.parts[0] == "type" {
 		s.ranges = false
 	}
-	for range g.rng.IntN(8) {
+	for range g.rng.IntN(8) + g.more(6) {
 		s.grow(g, t)
 	}
 	return s
@@ -74,6 +88,7 @@ func (g *filterGen) nftSet(t *nftTable, i int) nftSet {
 
 // grow adds an element, unless its key is there.
 func (s *nftSet) grow(g *filterGen, t *nftTable) (element string) {
+	g.another(s.v6)
 	var key []string
 	for _, p := range s.parts {
 		key = append(key, nftKeys[p].value(g, s.v6, s.ranges))
@@ -125,8 +140,14 @@ func (s *nftSet) lines(t *nftTable) []string {
 func (s *nftSet) asked(g *filterGen) string {
 	var key []string
 	side := g.rng.IntN(2)
+	if g.quiet && chance(g.rng, 70) {
+		side = 0
+	}
 	for _, p := range s.parts {
 		word := pick(g.rng, nftKeys[p].asked)
+		if g.quiet && p == "port" && chance(g.rng, 70) {
+			word = "th dport"
+		}
 		if p == "address" {
 			word = map[bool]string{true: "ip6 ", false: "ip "}[s.v6] + nftKeys[p].asked[side%2]
 			side++
@@ -138,7 +159,7 @@ func (s *nftSet) asked(g *filterGen) string {
 
 // matchSet is a lookup in one of the table's sets, or in one without a name. A verdict map ends a rule; it may lead to user chains, so that those ask none.
 func (g *filterGen) matchSet(at place, t *nftTable) (words []string, end bool) {
-	s := pick(g.rng, t.sets)
+	s := turnOf(g, 3, t.sets)
 	if slices.Contains(s.parts, "address") && s.v6 != at.v6 || s.verdicts && at.user || s.parts[0] == "type" && at.hook != "prerouting" && at.hook != "forward" {
 		return nil, false
 	}
@@ -178,8 +199,8 @@ var ipsetKinds = []struct {
 func (g *filterGen) ipsets() string {
 	var b strings.Builder
 	b.WriteString("ipset restore\n")
-	for i := range 1 + g.rng.IntN(4) {
-		k := pick(g.rng, ipsetKinds)
+	for i := range 1 + g.rng.IntN(4) + g.more(3) {
+		k := turnOf(g, 2, ipsetKinds)
 		if !slices.Contains(g.c.Kinds, "ipset "+k.kind) {
 			continue
 		}
@@ -189,13 +210,13 @@ func (g *filterGen) ipsets() string {
 			b.WriteString(" family inet6")
 		}
 		switch n := g.rng.IntN(100); { // what elements have beside their key lies behind it
-		case n < 40:
+		case n < 40 && !g.quiet:
 			b.WriteString(" counters")
 		case n < 60:
 			b.WriteString(pick(g.rng, []string{" comment", " skbinfo", " timeout 0", " timeout 0 comment"}))
 		}
 		b.WriteString("\n")
-		for range g.rng.IntN(10) {
+		for range g.rng.IntN(10) + g.more(6) {
 			fmt.Fprintf(&b, "add %s %s -exist\n", s.name, g.ipsetElement(s))
 		}
 		g.c.IPSets = append(g.c.IPSets, s)
@@ -206,6 +227,7 @@ func (g *filterGen) ipsets() string {
 // ipsetElement is an element near the packets.
 func (g *filterGen) ipsetElement(s ipset) string {
 	var parts []string
+	g.another(s.v6)
 	kind := s.kind[strings.Index(s.kind, ":")+1:]
 	for _, p := range strings.Split(kind, ",") {
 		switch p {
@@ -220,16 +242,19 @@ func (g *filterGen) ipsetElement(s ipset) string {
 		case "port":
 			port := pick(g.rng, []int{1000, 2000, 53, 80})
 			proto := pick(g.rng, []string{"tcp:", "udp:"})
+			if g.like.port != 0 {
+				port, proto = g.like.port, g.like.proto
+			}
 			if strings.HasPrefix(s.kind, "bitmap") {
 				proto = ""
 			}
 			parts = append(parts, fmt.Sprintf("%s%d", proto, port))
 		case "iface":
-			parts = append(parts, g.c.dev(g.c.port(g.rng)))
+			parts = append(parts, g.c.dev(g.near()))
 		case "mac":
-			parts = append(parts, hostMAC(g.c.port(g.rng), g.rng.IntN(2)).String())
+			parts = append(parts, hostMAC(g.near(), g.rng.IntN(2)).String())
 		case "mark":
-			parts = append(parts, fmt.Sprint(g.rng.IntN(4)))
+			parts = append(parts, fmt.Sprint(g.rng.IntN(4-g.more(3))))
 		}
 	}
 	out := strings.Join(parts, ",")
@@ -245,9 +270,12 @@ func (g *filterGen) ipsetElement(s ipset) string {
 // ipsetAddress is an address that fits the set.
 func (g *filterGen) ipsetAddress(s ipset) netip.Addr {
 	if strings.HasPrefix(s.kind, "bitmap") {
-		return netip.AddrFrom4([4]byte{10, 0, byte(g.c.port(g.rng)), byte(10 + g.rng.IntN(2))})
+		return netip.AddrFrom4([4]byte{10, 0, byte(g.near()), byte(10 + g.rng.IntN(2))})
 	}
 	a := g.prefix(s.v6).Addr()
+	if g.quiet {
+		a = g.like.last
+	}
 	if a.IsUnspecified() {
 		a = a.Next()
 	}
@@ -256,7 +284,7 @@ func (g *filterGen) ipsetAddress(s ipset) netip.Addr {
 
 // matchIPSet asks for one of the sets that fit.
 func (g *filterGen) matchIPSet(at place) string {
-	s := pick(g.rng, g.c.IPSets)
+	s := turnOf(g, 3, g.c.IPSets)
 	free := s.kind == "bitmap:port" || s.kind == "hash:mac"
 	if s.v6 != at.v6 && !free || strings.Contains(s.kind, "mac") && at.hook != "forward" && at.hook != "prerouting" {
 		return ""

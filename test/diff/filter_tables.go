@@ -57,7 +57,7 @@ func (g *filterGen) restore(t *ruleTable) string {
 		if t.v6() && chain == "POSTROUTING" {
 			fmt.Fprintf(&b, "-A %s -d ff00::/8 -m comment --comment %s -j ACCEPT\n", chain, unasked)
 		}
-		for range 1 + g.rng.IntN(8) {
+		for range 1 + g.rng.IntN(8) + g.more(3) {
 			fmt.Fprintf(&b, "-A %s %s\n", chain, g.iptablesRule(t, strings.ToLower(chain), t.users))
 		}
 	}
@@ -68,16 +68,17 @@ func (g *filterGen) restore(t *ruleTable) string {
 // iptablesRule is a rule without its chain.
 func (g *filterGen) iptablesRule(t *ruleTable, hook string, chains []string) string {
 	at := place{v6: t.v6(), hook: hook, track: t.track}
+	g.another(at.v6)
 	if len(t.users) > len(chains) {
 		at.hook = "any"
 	}
 	words := g.conditions(at, g.rng.IntN(4))
-	if g.c.IPSets != nil && chance(g.rng, 25) {
+	if g.c.IPSets != nil && chance(g.rng, 25+g.more(25)) {
 		if m := g.matchIPSet(at); m != "" {
-			words = append(words, m)
+			words = append(g.alone(words), m)
 		}
 	}
-	if chance(g.rng, 6) {
+	if chance(g.rng, 6) && !g.quiet {
 		words = append(words, g.rareTraffic(at), pick(g.rng, slowMatchers)(g, at))
 	}
 	return strings.Join(append(words, g.iptablesTarget(t, hook, chains, len(words))), " ")
@@ -93,6 +94,9 @@ func (g *filterGen) rareTraffic(at place) string {
 
 // iptablesTarget is what a rule does with its packets; rules that ask for nothing seldom end the way of everything.
 func (g *filterGen) iptablesTarget(t *ruleTable, hook string, chains []string, conditions int) string {
+	if g.quiet {
+		return g.quietTarget(t, chains)
+	}
 	switch n := g.rng.IntN(100); {
 	case n < 15:
 		return ""
@@ -104,7 +108,7 @@ func (g *filterGen) iptablesTarget(t *ruleTable, hook string, chains []string, c
 		return pick(g.rng, []string{"-j MARK --set-mark 1", "-j MARK --set-xmark 2/3", "-j MARK --set-mark 0", "-j MARK --or-mark 2", "-j DSCP --set-dscp 4", "-j TOS --set-tos 0x10", "-j TOS --set-tos 8/0x3f"})
 	case n < 45 && t.name == "raw" && t.track:
 		return "-j CT --notrack"
-	case n < 48 && t.name == "filter" && conditions > 0:
+	case n < 48 && t.name == "filter" && conditions > 0 && !g.quiet:
 		return pick(g.rng, []string{"-j LOG", "-j REJECT"})
 	case n < 66 && conditions > 0:
 		return "-j DROP"
@@ -137,7 +141,7 @@ func (g *filterGen) nftTable(family, name string, track bool) (*nftTable, string
 		t.users = append(t.users, fmt.Sprintf("u%d", i))
 		line("add chain %s %s u%d", family, name, i)
 	}
-	for i := range g.rng.IntN(3) {
+	for i := range g.rng.IntN(3) + g.more(4) {
 		s := g.nftSet(t, i)
 		t.sets = append(t.sets, s)
 		for _, l := range s.lines(t) {
@@ -161,7 +165,7 @@ func (g *filterGen) nftTable(family, name string, track bool) (*nftTable, string
 		if t.hooks[chain] == "postrouting" && g.c.Slow.Tunnel { // the same in tunnels
 			line("add rule %s %s %s udp dport { %d, %d } counter accept comment %q", family, name, chain, vxlanPort, flannelPort, unasked)
 		}
-		for range 1 + g.rng.IntN(8) {
+		for range 1 + g.rng.IntN(8) + g.more(3) {
 			line("add rule %s %s %s %s", family, name, chain, g.nftRule(t, t.hooks[chain], t.users))
 		}
 	}
@@ -204,27 +208,30 @@ func (g *filterGen) nftRule(t *nftTable, hook string, chains []string) string {
 	if t.family == "netdev" {
 		at.hook = "ingress"
 	}
+	g.another(at.v6)
 	words := g.conditions(at, g.rng.IntN(4))
-	if len(t.sets) > 0 && chance(g.rng, 40) {
+	if len(t.sets) > 0 && chance(g.rng, 40+g.more(10)) {
 		lookup, end := g.matchSet(at, t)
 		if strings.Contains(strings.Join(lookup, " "), "port") {
 			words = slices.DeleteFunc(words, speaksOfProtocol) // nft refuses rules that contradict themselves
 		}
-		words = append(words, lookup...)
+		if len(lookup) > 0 {
+			words = append(g.alone(words), lookup...)
+		}
 		if end {
 			return strings.Join(words, " ")
 		}
 	}
-	if chance(g.rng, 25) {
+	if chance(g.rng, 25) && !g.quiet {
 		words = append([]string{"counter"}, words...) // one in front counts all
 	}
-	if chance(g.rng, 6) {
+	if chance(g.rng, 6) && !g.quiet {
 		if m := pick(g.rng, slowMatchers)(g, at); m != "" {
 			words = append(words, g.rareTraffic(at), m)
 		}
 	}
 	conditions := len(words)
-	if chance(g.rng, 60) {
+	if chance(g.rng, 60) || g.quiet {
 		words = append(words, "counter")
 	}
 	if t.hooks["named counter"] != "" && chance(g.rng, 15) {
@@ -239,6 +246,9 @@ func speaksOfProtocol(match string) bool {
 }
 
 func (g *filterGen) nftVerdict(t *nftTable, at place, hook string, chains []string, conditions int) string {
+	if g.quiet {
+		return g.quietVerdict(at, chains)
+	}
 	switch n := g.rng.IntN(100); {
 	case n < 12:
 		return "continue"
@@ -250,7 +260,7 @@ func (g *filterGen) nftVerdict(t *nftTable, at place, hook string, chains []stri
 		return pick(g.rng, []string{"meta mark set 1", "meta mark set meta mark | 2", at.ip() + " dscp set 4", "meta mark set 0"})
 	case n < 45 && t.track && hook == "prerouting":
 		return "notrack"
-	case n < 48 && conditions > 0 && t.family != "netdev":
+	case n < 48 && conditions > 0 && t.family != "netdev" && !g.quiet:
 		return "log"
 	case n < 66 && conditions > 0:
 		return "drop"

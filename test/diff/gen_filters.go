@@ -49,8 +49,11 @@ func (g *filterGen) load(track bool) {
 // loadTable loads a table of iptables and, mostly, its twin of ip6tables.
 func (g *filterGen) loadTable(kind string, track bool) {
 	name := pick(g.rng, []string{"filter", "filter", "filter", "mangle", "raw"})
+	if g.quiet && chance(g.rng, 50) {
+		name = "mangle"
+	}
 	for _, tool := range []string{"iptables-", "ip6tables-"} {
-		if chance(g.rng, 30) {
+		if chance(g.rng, 30) && !g.quiet {
 			continue
 		}
 		t, command := g.iptablesTable(tool+kind, name, track)
@@ -80,7 +83,11 @@ func (c *Config) filtered() bool { return len(c.Tables)+len(c.NFT) > 0 }
 
 // changeFilters is one change of what is loaded, in force when its command returns.
 func (c *Config) changeFilters() []string {
-	g := &filterGen{rng: c.Filtering, c: c}
+	return (&filterGen{rng: c.Filtering, c: c}).change()
+}
+
+func (g *filterGen) change() []string {
+	c := g.c
 	all := len(c.Tables) + len(c.NFT) + min(1, len(c.IPSets))
 	switch n := g.rng.IntN(all); {
 	case n < len(c.Tables):

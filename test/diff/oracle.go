@@ -57,9 +57,17 @@ func (r *run) rulesAllow() (func(p Packet, out int) bool, error) {
 			}
 			q.PhysIn = q.IIF
 		}
-		return in.Run(q).Outcome == rules.Accepted
+		said, met := in.Trace(q)
+		if said.Outcome != rules.Accepted || len(said.Counted) > mostCounters {
+			return false
+		}
+		r.mapped.addMaps(rs, met)
+		return true
 	}, nil
 }
+
+// mostCounters is how many counters a fast packet may move (docs/semantics-rules.md, netfilter-long).
+const mostCounters = 8
 
 // rulesAllowBridged says the same of frames between the ports of a bridge that br_netfilter shows to the rules, where the data path asks those: none that
 // bridged packets meet otherwise than routed ones.

@@ -40,6 +40,7 @@ var (
 	hooksFlag    = flag.String("hooks", "xdp,tc", "hooks at which cases by hand run")
 	turnFlag     = flag.Int("turn", everyTurn, "cases by hand run at one hook, and of the large families only those whose turn it is: a number, of which the rest by eight counts")
 	talksFlag    = flag.Int("talks", 10, "generated cases of conversations")
+	quietFlag    = flag.Int("quiet", 36, "generated packet filters that alone decide about plain packets")
 	workersFlag  = flag.Int("workers", 4, "generated configurations to run at a time")
 	bridgesFlag  = flag.Int("bridges", bridgeShare, "percentage of generated configurations that have a bridge")
 	overlaysFlag = flag.Int("overlays", overlayShare, "percentage of generated configurations that have tunnels")
@@ -504,6 +505,47 @@ func compared(t *testing.T, rig *Rig, c *Case) (res *Result, differs bool) {
 	return res, false
 }
 
+// TestQuietFilters compares over generated packet filters that alone decide what becomes of plain packets.
+func TestQuietFilters(t *testing.T) {
+	requireShunt(t)
+	first := firstSeed()
+	t.Logf("seeds from %d on; -seed %d repeats this", first, first)
+	sum := quietFilters(t, first, *quietFlag)
+	t.Logf("%d cases, %d packets, %d of %d packets that must be fast were\n%s", *quietFlag, sum.Packets, sum.WasFast, sum.MustFast, &sum.Seen)
+	if sum.WasFast*10 < sum.MustFast*9 {
+		t.Errorf("only %d of %d packets that must be fast were", sum.WasFast, sum.MustFast)
+	}
+}
+
+// quietFilters runs so many of them.
+func quietFilters(t *testing.T, first uint64, n int) *Result {
+	var next atomic.Int64
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	sum := &Result{Seen: newCoverage()}
+	for range *workersFlag {
+		wg.Go(func() {
+			rig := newRig(t, *shuntFlag)
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				var res *Result
+				seed := first + uint64(i)
+				each(t, seed, func(t *testing.T) {
+					res, _ = compared(t, rig, QuietFilters(seed, *packetsFlag, []string{"xdp", "tc"}[i%2], kinds(t)))
+				})
+				if res != nil {
+					mu.Lock()
+					sum.add(res)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	sum.Quiet = n
+	remember(sum)
+	return sum
+}
+
 // TestConversations compares over generated conversations through routers that track and translate them.
 func TestConversations(t *testing.T) {
 	if *shuntFlag == "" {
@@ -511,6 +553,16 @@ func TestConversations(t *testing.T) {
 	}
 	first := firstSeed()
 	t.Logf("seeds from %d on; -seed %d repeats this", first, first)
+	sum := conversations(t, first, *talksFlag)
+	fast := sum.Seen.fast()
+	t.Logf("%d cases, %d packets, %d of them fast\n%s", *talksFlag, sum.Packets, fast, &sum.Seen)
+	if *talksFlag > 1 && fast*4 < uint64(sum.Packets) { // a share of one alone says nothing
+		t.Errorf("only %d of %d packets were fast", fast, sum.Packets)
+	}
+}
+
+// conversations runs so many of them.
+func conversations(t *testing.T, first uint64, n int) *Result {
 	var next atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -519,7 +571,7 @@ func TestConversations(t *testing.T) {
 	for range 2 * *workersFlag { // they wait more than they work
 		wg.Go(func() {
 			rig := newRig(t, *shuntFlag)
-			for i := next.Add(1) - 1; i < int64(*talksFlag); i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				seed := first + uint64(i)
 				var res *Result
 				hook := []string{"xdp", "tc", "auto"}[i%3]
@@ -545,11 +597,7 @@ func TestConversations(t *testing.T) {
 			t.Errorf("by %s only %d of %d packets were fast", cmp.Or(place, "router"), r.Seen.fast(), r.Packets)
 		}
 	}
-	fast := sum.Seen.fast()
-	t.Logf("%d cases, %d packets, %d of them fast\n%s", *talksFlag, sum.Packets, fast, &sum.Seen)
-	if *talksFlag > 1 && fast*4 < uint64(sum.Packets) { // a share of one alone says nothing
-		t.Errorf("only %d of %d packets were fast", fast, sum.Packets)
-	}
+	return sum
 }
 
 // fast is how many packets were.
@@ -594,11 +642,42 @@ func TestZCoverage(t *testing.T) {
 		return
 	}
 	runLeftOut(t)
+	checkKinds(t)
 	for _, name := range session.Seen.missed(impossible) {
 		t.Errorf("no packet left by reason %q, and no interface had it", name)
 	}
 	for _, node := range session.Seen.missedNodes(hasKind(t, "vlan")) {
 		t.Errorf("no packet passed node %q", node)
+	}
+}
+
+// mostMore is how many cases run at most because of kinds of conditions that were not met.
+const mostMore = 160
+
+// checkKinds looks whether fast packets have met each kind of condition and action that generated rules have, and while they have not runs more cases of packet filters and of
+// conversations: which kinds a few of them have is a matter of their seeds.
+func checkKinds(t *testing.T) {
+	if session.Quiet == 0 {
+		return
+	}
+	seed := rand.Uint64N(1 << 32)
+	for done := 0; ; done += 8 {
+		filters, talks := session.Seen.rules.unmet(kinds(t))
+		if len(filters)+len(talks) == 0 {
+			return
+		}
+		if done >= mostMore {
+			t.Errorf("no fast packet met %q", append(filters, talks...))
+			return
+		}
+		t.Logf("eight more cases from seed %d on run, since no fast packet met %q", seed, append(filters, talks...))
+		if len(filters) > 0 {
+			quietFilters(t, seed, 8)
+		}
+		if len(talks) > 0 {
+			conversations(t, seed, 8)
+		}
+		seed += 8
 	}
 }
 

@@ -37,6 +37,7 @@ type Result struct {
 	Cases       int
 	Differences []string
 	Packets     int
+	Quiet       int // of the cases, those of packet filters that alone decide
 	MustFast    int // packets that the model says are fast
 	WasFast     int // of those, at most what shunt's counter says
 	Seen        coverage
@@ -101,7 +102,7 @@ func (r *Rig) Run(c *Case) (res *Result, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, res: &Result{Seen: newCoverage(), Heard: map[string]int{}}}
+	run := &run{rig: r, c: c, linux: twins[0], shunt: twins[1], own: newAddresses(), known: map[string]bool{}, limits: [2]limits{{}, {}}, sent: newSent(), drifts: map[string]drift{}, fastly: map[string]uint64{}, res: &Result{Seen: newCoverage(), Heard: map[string]int{}}}
 	run.own.hides = c.translates()
 	run.own.cuts = c.bridged() || run.own.hides
 	if r.Shunt != "" && !c.Late {
@@ -150,6 +151,8 @@ type run struct {
 	sent         *sent
 	last         status
 	counted      ruleCounters              // what shunt's twin had counted after the last step
+	mapped       hits                      // of verdict maps, which no counter shows, by packets of this step that must be fast
+	fastly       map[string]uint64         // what rules of nf_tables had counted on the fast path after the last step
 	drifts       map[string]drift          // between counters, as far as they are explained
 	before       map[string]drift          // the same after the last step
 	messages     [][3]int64                // by how many of limitedMessages' kinds shunt's twin was ahead after each step
@@ -319,6 +322,7 @@ func (r *run) judge(n int, s *Step, out *[2]output, l learned) error {
 		r.limits[i].add(&out[i], r.own)
 	}
 	r.sent.add(s.Packets, &out[0])
+	r.mapped = hits{}
 	allowed, err := r.rulesAllow()
 	if err != nil {
 		return err
@@ -373,6 +377,7 @@ func (r *run) judge(n int, s *Step, out *[2]output, l learned) error {
 	if fast < must {
 		return r.nameSlow(n, e.packets)
 	}
+	r.res.Seen.rules.merge(r.mapped)
 	return nil
 }
 
@@ -490,6 +495,7 @@ func unmount(dir string) {
 
 func (r *Result) add(o *Result) {
 	r.Cases += max(1, o.Cases) // a single case's result counts none
+	r.Quiet += o.Quiet
 	r.Packets += o.Packets
 	r.MustFast += o.MustFast
 	r.WasFast += o.WasFast
