@@ -38,7 +38,9 @@ type Step struct {
 	// Frozen stops shunt's process before the commands and lets it go on after the frames have left.
 	Frozen bool `json:"frozen,omitempty"`
 	// Killed kills shunt's process before the commands and starts another after the frames have left.
-	Killed  bool     `json:"killed,omitempty"`
+	Killed bool `json:"killed,omitempty"`
+	// Alone has each packet leave when the one before has been dealt with (see injection.add).
+	Alone   bool     `json:"alone,omitempty"`
 	Packets []Packet `json:"packets,omitempty"`
 }
 

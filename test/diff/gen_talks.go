@@ -60,7 +60,8 @@ func Conversations(seed uint64, hook string, kinds []string) *Case {
 		if i == dies {
 			s.Frozen, s.Killed = false, true
 		}
-		out.Steps = append(out.Steps, s, Step{Packets: g.turn(1)})
+		s.Alone = slices.ContainsFunc(s.Commands, func(do string) bool { return strings.HasPrefix(do, "ip route replace ") })
+		out.Steps = append(out.Steps, s, Step{Packets: g.turn(1), Alone: s.Alone})
 	}
 	out.Steps = append(out.Steps, Step{Packets: g.farewell(0)}, Step{Packets: g.farewell(1)}, Step{Commands: []string{"sleep 50ms"}, Packets: g.farewell(0)}, Step{Packets: g.farewell(1)})
 	return out

@@ -55,13 +55,15 @@ const (
 )
 
 // inject sends packets in order. Those for a port that is down, and those longer than it takes, are lost on any wire, and here before it.
-func (t *twin) inject(packets []Packet) error {
+func (t *twin) inject(packets []Packet) error { return t.injectBy((*injection).add, packets) }
+
+func (t *twin) injectBy(send func(*injection, Packet) error, packets []Packet) error {
 	in := &injection{twin: t, shots: make([]lab.Shot, 0, windowSize), sources: map[hintKey]netip.Addr{}}
 	if open, err := in.open(); err != nil || !open {
 		return err
 	}
 	for _, p := range packets {
-		if err := in.add(p); err != nil {
+		if err := send(in, p); err != nil {
 			return err
 		}
 	}
@@ -108,6 +110,17 @@ func (in *injection) add(p Packet) error {
 		in.conflicts(p) // the first of the new window
 	}
 	return in.put(p)
+}
+
+// single sends a packet alone. Linux takes all packets of a receive batch through prerouting before it forwards the first, so one that ends a translated connection, because the way out has changed
+// (nf_nat_oif_changed()), does so for as many behind it as happened to arrive with it; and shunt takes packets out of a batch.
+func (in *injection) single(p Packet) error {
+	port := &in.ports[p.Port]
+	if !port.up || len(p.Frame) > port.longest && p.GSO == 0 {
+		return nil
+	}
+	in.twin.stations.moves(p)
+	return in.teach(p)
 }
 
 // teach sends a packet that the router learns something from, when all before it have been dealt with, and waits until it has been, too.

@@ -234,9 +234,13 @@ func (r *run) step(n int, s *Step) error {
 		}
 	}
 	var out [2]output
+	send := (*injection).add
+	if s.Alone {
+		send = (*injection).single
+	}
 	if err := both(func(i int) error {
 		for chunk := range slices.Chunk(s.Packets, chunkSize) {
-			if err := r.twin(i).inject(chunk); err != nil {
+			if err := r.twin(i).injectBy(send, chunk); err != nil {
 				return err
 			}
 			if err := r.twin(i).collect(&out[i], r.rig.Quiet); err != nil {
