@@ -26,7 +26,7 @@ type underlays struct {
 }
 
 const (
-	underlayShare = 100
+	underlayShare = 20
 	// underlayHosts is how many hosts of a tunnel are asked for; of one with more it is not known where their packets go.
 	underlayHosts = 4096
 )

@@ -13,7 +13,7 @@ import (
 func underlayCases(overlay func(name, why string, packets []Packet, do []string, more ...handStep) hand) (out []hand) {
 	slow := []int{1, 2} // where they leave by
 	narrow := func(name, why string, packets []Packet, do []string, then ...string) {
-		h := overlay("underlay "+name, why, toPods(), do, step(packets, append(then, "sleep 1500ms")...), step(packets))
+		h := overlay("underlay "+name, why, toPods(), do, step(packets, append(then, "sleep 2500ms")...), step(packets))
 		h.slow.Out, h.reasons = slow, []string{"egress-slow", "fast"}
 		out = append(out, h)
 	}
@@ -29,7 +29,7 @@ func underlayCases(overlay func(name, why string, packets []Packet, do []string,
 			learns = append(learns, strings.Replace(c, " nolearning", "", 1))
 		}
 	}
-	learned := overlay("underlay that was learned", "where a host is was learned from what it sent", nodeAt(2, 0, 1, flannelPort).carry(podFrames()), append(learns, "ip link set p2 mtu 1400"), step(big, "sleep 1500ms"), step(big))
+	learned := overlay("underlay that was learned", "where a host is was learned from what it sent", nodeAt(2, 0, 1, flannelPort).carry(podFrames()), append(learns, "ip link set p2 mtu 1400"), step(big, "sleep 2500ms"), step(big))
 	learned.slow.Out, learned.reasons = slow, []string{"egress-slow"}
 	nested := slices.Concat(flannel(""), []string{"ip link add vx1 address 02:00:00:00:cc:01 type vxlan id 9 local 10.244.0.0 dstport 4790 nolearning"}, quietDevice("vx1"), []string{"ip link set vx1 mtu 1400", "ip link set vx1 up", "ip address add 10.246.0.1/24 dev vx1",
 		"ip address add 2001:db8:f6::1/64 dev vx1 nodad", "ip neighbour replace 10.246.0.5 lladdr 02:00:00:00:cc:02 dev vx1 nud permanent", "ip neighbour replace 2001:db8:f6::5 lladdr 02:00:00:00:cc:02 dev vx1 nud permanent", "bridge fdb append 02:00:00:00:cc:02 dev vx1 dst 10.244.1.5"})

@@ -651,8 +651,8 @@ func TestZCoverage(t *testing.T) {
 	}
 }
 
-// mostMore is how many cases run at most because of kinds of conditions that were not met.
-const mostMore = 160
+// mostMore is how many cases run at most because of kinds of conditions that were not met; where runs take turns fewer, and so few kinds may be left to the next.
+const mostMore, mostMoreByTurns, mostUnmetByTurns = 160, 24, 6
 
 // checkKinds looks whether fast packets have met each kind of condition and action that generated rules have, and while they have not runs more cases of packet filters and of
 // conversations: which kinds a few of them have is a matter of their seeds.
@@ -661,13 +661,20 @@ func checkKinds(t *testing.T) {
 		return
 	}
 	seed := rand.Uint64N(1 << 32)
+	most, allowed := mostMore, 0
+	if *turnFlag != everyTurn {
+		most, allowed = mostMoreByTurns, mostUnmetByTurns
+	}
 	for done := 0; ; done += 8 {
 		filters, talks := session.Seen.rules.unmet(kinds(t))
-		if len(filters)+len(talks) == 0 {
+		left := len(filters) + len(talks)
+		if left == 0 {
 			return
 		}
-		if done >= mostMore {
-			t.Errorf("no fast packet met %q", append(filters, talks...))
+		if done >= most {
+			if t.Logf("no fast packet met %q", append(filters, talks...)); left > allowed {
+				t.Errorf("that are more than %d kinds", allowed)
+			}
 			return
 		}
 		t.Logf("eight more cases from seed %d on run, since no fast packet met %q", seed, append(filters, talks...))
