@@ -514,11 +514,11 @@ const lingering = 10 * time.Second
 
 // release stops a program. A stub stays attached while its device exists and shunt runs, since detaching can lose packets; a tcx link goes
 // after a while. A device that is down has nothing to lose, and Linux takes none with a program into a bond that has one: there the XDP
-// stub goes as well.
+// stub goes as well, and where a driver loses frames while there is one.
 func (d *Datapath) release(key hookKey, a *attachment, plan *synth.Plan) error {
 	port := plan.Port(key.index)
-	down := port != nil && port.Down
-	if plan.Has(key.index) && (a.slot != nil || a.unused() < lingering) && !(down && key.hook == graph.XDP) {
+	away := port != nil && (port.Down || port.NoXDP) && key.hook == graph.XDP
+	if port != nil && (a.slot != nil || a.unused() < lingering) && !away {
 		return a.empty(d.objects.pass)
 	}
 	d.retire(key, a)

@@ -42,6 +42,9 @@ func severalBuffers(l *model.Link) bool {
 	return f != nil && (*f&xdpReceiveSG != 0 || l.Driver == "virtio_net")
 }
 
+// LosesFrames says whether a card may lose long frames while an XDP program is attached to it, be it one that passes everything.
+func LosesFrames(l *model.Link) bool { return l.Kind == kindNIC && l.MTU > oneBuffer && !severalBuffers(l) }
+
 // ability says whether XDP frames can be sent to a device.
 type ability int
 
@@ -142,7 +145,7 @@ func (b *builder) xdpOnly(l *model.Link) []Why {
 	if b.afxdp[l.Index] {
 		why = append(why, because(reason.AFXDP, "%s", l.Name))
 	}
-	if l.Kind == kindNIC && l.MTU > oneBuffer && !severalBuffers(l) {
+	if LosesFrames(l) {
 		why = append(why, because(reason.LinkXDPUnsupported, "%s: MTU %d, and its driver gives XDP frames of one buffer", l.Name, l.MTU))
 	}
 	if l.Kind == kindVeth && !l.PeerNS { // which clears them only between namespaces (skb_scrub_packet())

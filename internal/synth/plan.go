@@ -31,6 +31,7 @@ type Port struct {
 	Life     int // with Index names the device: a number can be given again
 	Name     string
 	Down     bool // by an administrator
+	NoXDP    bool // an XDP program that does nothing does harm, too (graph.LosesFrames)
 	Programs []Program
 
 	port   *graph.Port // that it is made of
@@ -123,7 +124,7 @@ func Next(net *model.Network, g *graph.Graph, before *Plan) *Plan {
 			at++
 		}
 		if at < len(before.Ports) && before.shared == p.shared {
-			if was := before.Ports[at]; was.port == port && was.Life == link.Life && was.Down == !link.Up && was.tunnel == tunnel {
+			if was := before.Ports[at]; was.port == port && was.Life == link.Life && was.Down == !link.Up && was.NoXDP == graph.LosesFrames(link) && was.tunnel == tunnel {
 				p.Ports[i] = was
 				continue
 			}
@@ -388,7 +389,7 @@ func (o others) than(index int) bool { return o.more || o.some && o.one != index
 
 // port freezes one program for each hook.
 func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
-	out := &Port{Index: port.Index, Life: link.Life, Name: port.Name, Down: !link.Up, port: port, tunnel: tunnel}
+	out := &Port{Index: port.Index, Life: link.Life, Name: port.Name, Down: !link.Up, NoXDP: graph.LosesFrames(link), port: port, tunnel: tunnel}
 	for _, hook := range port.Hooks {
 		c := bpfobj.Config{Port: uint32(port.Index), Watchdog: 1, Flows: flag(s.flows && hook == port.Hooks[0])} // a packet that meets two programs is sampled once
 		c.Cache4, c.Cache6 = s.cache4, s.cache6

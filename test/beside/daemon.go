@@ -139,17 +139,20 @@ func (d *Daemon) Status() *api.Status {
 	return &s
 }
 
+// patience is how long a state may be waited for; emulated machines are a hundred times slower.
+var patience = map[bool]time.Duration{true: 20 * time.Second, false: 3 * time.Minute}[os.Getenv("SHUNT_VM") == ""]
+
 // Until waits until the status is as wanted.
 func (d *Daemon) Until(what string, ok func(*api.Status) bool) {
 	d.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(30 * time.Millisecond) { // each asks by a process of its own
+	for end := time.Now().Add(patience); ; time.Sleep(30 * time.Millisecond) { // each asks by a process of its own
 		var s api.Status
 		err := d.try(&s, "status")
 		if err == nil && ok(&s) {
 			return
 		}
 		if time.Now().After(end) {
-			d.Fatalf("shunt is not %s after twenty seconds: %v; its log:\n%s", what, err, d.Log())
+			d.Fatalf("shunt is not %s after %v: %v; its log:\n%s", what, patience, err, d.Log())
 		}
 	}
 }

@@ -94,13 +94,6 @@ func calls(from, n int) (out []Packet) {
 	return out
 }
 
-// gatekeeper lets in what belongs to a connection or begins one, by rules enough that what they say of a connection's packets is remembered.
-func gatekeeper() string {
-	lines := []string{"add table inet g", "add chain inet g f { type filter hook forward priority 0; policy drop; }"}
-	lines = append(lines, prefixed("add rule inet g f ", nobody("ip saddr 172.20.%d.0/24 counter drop", 100))...)
-	return nftFile(append(lines, "add rule inet g f ct state established counter accept", "add rule inet g f ct state new tcp flags & (syn | ack) == syn counter accept", "add rule inet g f ct state new meta l4proto udp counter accept", "add rule inet g f counter")...)
-}
-
 // TestFullTable compares routers whose tables of connections are full of such as nobody may be thrown out for: those that there are go on, and fast; who is new is dropped; who is forgotten is new.
 func TestFullTable(t *testing.T) {
 	requireShunt(t)

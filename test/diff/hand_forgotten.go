@@ -43,3 +43,10 @@ func forgottenTraps() []hand {
 		answered("udp", talk4, trackTable, gatekeeper()), answered("udp, masqueraded", masqueraded4, trackTable, gatekeeper()),
 	}
 }
+
+// gatekeeper lets in what belongs to a connection or begins one, by rules enough that what they say of a connection's packets is remembered.
+func gatekeeper() string {
+	lines := []string{"add table inet g", "add chain inet g f { type filter hook forward priority 0; policy drop; }"}
+	lines = append(lines, prefixed("add rule inet g f ", nobody("ip saddr 172.20.%d.0/24 counter drop", 100))...)
+	return nftFile(append(lines, "add rule inet g f ct state established counter accept", "add rule inet g f ct state new tcp flags & (syn | ack) == syn counter accept", "add rule inet g f ct state new meta l4proto udp counter accept", "add rule inet g f counter")...)
+}

@@ -6,7 +6,7 @@
 // only when asked. So the tests themselves go there: vm.sh boots a Debian kernel in an emulated
 // machine whose whole file system is an initramfs, runs the statically linked test binaries of the
 // packages listed in the file packages, and report turns what they print into a record. Nothing is
-// installed, no disk image and no network device is involved, and a machine leaves nothing behind
+// installed, no disk image and no network outside the machine is involved, and a machine leaves nothing behind
 // but its results.
 //
 // The package's own tests are the smallest of that kind: they tell that the machine, its kernel and

@@ -1,12 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# boot.sh: one machine: emulated processor, two cores, no disk, no network, three serial ports.
+# boot.sh: one machine: emulated processor, two cores, no disk, cards that reach nothing but each other, three serial ports.
 
 readonly BOOT_LIMIT=120 # seconds until init runs, on a busy machine without KVM
 
 # Emulation in software by default: it works and is the same everywhere. KVM is many times faster,
 # but nested in another machine it may exist and still fail, so it has to be asked for.
 readonly ACCEL=${SHUNT_VM_ACCEL:-tcg}
+
+# Two wires, each between a host's card and one card of each driver that a router may have there (test/vm/cards). Nobody loads
+# their drivers but the test that is about them. Their addresses say which is which: 52:54:00:WIRE:WHO:01.
+readonly CARDS=(virtio-net-pci virtio-net-pci vmxnet3)
+
+qemu_cards() { # sets NETWORK
+	local wire who
+	NETWORK=(-nic none)
+	for wire in 1 2; do
+		for who in "${!CARDS[@]}"; do
+			NETWORK+=(-netdev "hubport,id=wire$wire-$who,hubid=$wire"
+				-device "${CARDS[who]},netdev=wire$wire-$who,mac=52:54:00:0$wire:0$who:01")
+		done
+	done
+}
 
 qemu_version() { qemu-system-x86_64 --version | sed -n 's/^QEMU emulator version \([0-9.]*\).*/\1/p'; }
 
@@ -19,10 +34,11 @@ qemu_command() {
 		accel=tcg,thread=multi
 	fi
 	cpu=${SHUNT_VM_CPU:-$cpu}
+	qemu_cards
 	# An emulated processor that waits for its host is no stalled one, and its timer is not broken.
 	local kernel='console=ttyS0 quiet loglevel=4 panic=-1 oops=panic mitigations=off nowatchdog no_timer_check rcupdate.rcu_cpu_stall_timeout=120'
 	QEMU=(qemu-system-x86_64 -accel "$accel" -cpu "$cpu" -smp "${SHUNT_VM_CPUS:-2}" -m "${SHUNT_VM_MEM:-2048}"
-		-display none -monitor none -nic none -no-reboot
+		-display none -monitor none "${NETWORK[@]}" -no-reboot
 		-kernel "$dir/vmlinuz" -initrd "$initrd" -append "$kernel $append")
 }
 

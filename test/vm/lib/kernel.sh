@@ -9,7 +9,7 @@
 readonly FLAVOUR=cloud-amd64
 
 # Modules that tests may need, besides those that they depend on.
-readonly MODULE_TREES='kernel/(net/(802|8021q|bridge|core|ife|ipv4|ipv6|key|l2tp|llc|mpls|netfilter|netlink|nsh|openvswitch|packet|psample|sched|unix|xdp|xfrm)/|drivers/net/([^/]*|bonding/.*|ipvlan/.*|team/.*|vxlan/.*|wireguard/.*)$|fs/overlayfs/|crypto/|lib/|arch/x86/crypto/)'
+readonly MODULE_TREES='kernel/(net/(802|8021q|bridge|core|ife|ipv4|ipv6|key|l2tp|llc|mpls|netfilter|netlink|nsh|openvswitch|packet|psample|sched|unix|xdp|xfrm)/|drivers/net/([^/]*|bonding/.*|ipvlan/.*|team/.*|vmxnet3/.*|vxlan/.*|wireguard/.*)$|drivers/virtio/virtio_pci\.ko|fs/overlayfs/|crypto/|lib/|arch/x86/crypto/)'
 
 # complete_kernels: a line "RELEASE PACKAGE…" for every kernel of our flavour that the archive has
 # whole, oldest first. (linux-base is left out where it is missing: it only describes the kernel.)
@@ -72,7 +72,8 @@ need_kernel() {
 unpack_kernel() {
 	local release=$1 dir=$CACHE/kernels/$1 work image package
 	shift
-	if [[ -e $dir/release ]]; then
+	# A folder that an earlier list of modules was packed for is made anew.
+	if [[ -e $dir/release && -e $dir/trees && $(<"$dir/trees") == "$MODULE_TREES" ]]; then
 		return
 	fi
 	say "fetching and unpacking Linux $release"
@@ -94,6 +95,7 @@ unpack_kernel() {
 	mv "$image" "$dir/vmlinuz"
 	pack_modules "$work" "$release" "$dir/modules.cpio"
 	rm -rf "$work" "$dir/packages"
+	echo "$MODULE_TREES" >"$dir/trees"
 	echo "$release" >"$dir/release"
 }
 
