@@ -43,7 +43,9 @@ func severalBuffers(l *model.Link) bool {
 }
 
 // LosesFrames says whether a card may lose long frames while an XDP program is attached to it, be it one that passes everything.
-func LosesFrames(l *model.Link) bool { return l.Kind == kindNIC && l.MTU > oneBuffer && !severalBuffers(l) }
+func LosesFrames(l *model.Link) bool {
+	return l.Kind == kindNIC && l.MTU > oneBuffer && !severalBuffers(l)
+}
 
 // ability says whether XDP frames can be sent to a device.
 type ability int

@@ -68,6 +68,7 @@ func (r *Reader) netconf(b []byte) {
 
 // routeEvents applies route changes to the routes that need care; only if one of those changed there is something to read.
 func routeEvents(r *Reader, h header, b []byte) {
+	r.routes.news++
 	switch h.typ {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		r.routes.event(h.typ, h.flags, b)

@@ -171,6 +171,7 @@ func decodeMultipath(b []byte, rt *rawRoute) bool {
 
 // routeState is kept between reads: counts, and the routes that need care.
 type routeState struct {
+	news    uint64 // how many events there were, and readings of all
 	count   map[model.Family]int
 	notable map[routeKey]model.Route
 	copies  map[routeKey]int // how often a notable route was added under the same key
@@ -348,6 +349,7 @@ func (r *Reader) readAllRoutes() {
 	s := &r.routes
 	start := r.now()
 	s.valid = true
+	s.news++
 	if hops, err := r.readNexthops(); err != nil {
 		r.fault(Routes, "nexthop objects", err)
 		s.valid = false

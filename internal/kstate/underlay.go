@@ -20,9 +20,17 @@ import (
 // that route, and which stations there are changes with what comes out of a tunnel; so it is asked for once a second.
 type underlays struct {
 	known []model.Underlay
-	asked map[int]bool // tunnels, by index
+	asked map[int]seenTunnel // by tunnel
 	read  time.Time
 	cost  time.Duration // of that reading, which takes one part of the time in underlayShare at most
+}
+
+// seenTunnel is what was found of a tunnel. As long as it has the same hosts and no route came or went, the routes to them are not asked again.
+type seenTunnel struct {
+	hosts map[station]bool
+	news  uint64 // how many events there had been of routes
+	way   model.Underlay
+	known bool
 }
 
 const (
@@ -49,7 +57,7 @@ func (r *Reader) underlaysDue() bool {
 func (r *Reader) readUnderlays(n *model.Network) {
 	u := &r.underlays
 	for _, l := range n.Links {
-		if l.Kind == kindVXLAN && !u.asked[l.Index] {
+		if _, is := u.asked[l.Index]; l.Kind == kindVXLAN && !is {
 			r.findUnderlays(n)
 			break
 		}
@@ -59,15 +67,15 @@ func (r *Reader) readUnderlays(n *model.Network) {
 
 func (r *Reader) findUnderlays(n *model.Network) {
 	u := &r.underlays
-	start := r.now()
-	u.known, u.asked = nil, map[int]bool{}
+	start, before := r.now(), u.asked
+	u.known, u.asked = nil, map[int]seenTunnel{}
 	for _, l := range n.Links {
 		if l.Kind != kindVXLAN {
 			continue
 		}
-		u.asked[l.Index] = true
-		if way, ok := r.underlay(l.Index); ok {
-			u.known = append(u.known, way)
+		now := r.underlay(l.Index, before[l.Index])
+		if u.asked[l.Index] = now; now.known {
+			u.known = append(u.known, now.way)
 		}
 	}
 	u.read, u.cost = start, r.now().Sub(start)
@@ -82,24 +90,29 @@ type station struct {
 // errStation is an entry that does not say where its packets go.
 var errStation = errors.New("an entry that is not understood")
 
-// underlay asks for the hosts of a tunnel and the routes to them; false where anything of that is not understood.
-func (r *Reader) underlay(tunnel int) (out model.Underlay, known bool) {
-	out.Tunnel = tunnel
-	hosts, err := r.stations(tunnel)
-	if err != nil || len(hosts) == 0 || len(hosts) > underlayHosts { // one without hosts is about to get some
-		return out, false
+// underlay asks for the hosts of a tunnel and the routes to them; it is not known where anything of that is not understood.
+func (r *Reader) underlay(tunnel int, before seenTunnel) seenTunnel {
+	now := seenTunnel{news: r.routes.news, way: model.Underlay{Tunnel: tunnel}}
+	var err error
+	now.hosts, err = r.stations(tunnel)
+	switch {
+	case err != nil, len(now.hosts) == 0, len(now.hosts) > underlayHosts: // one without hosts is about to get some
+		return now
+	case before.known && before.news == now.news && maps.Equal(before.hosts, now.hosts):
+		return before
 	}
 	by := map[int]bool{}
-	for s := range hosts {
+	for s := range now.hosts {
 		if s.via != 0 { // without a route a host is taken to be on that device's link (ip_route_output_key_hash_rcu())
 			by[s.via] = true
 		}
-		if s.host.IsMulticast() && s.via == 0 || !s.host.IsMulticast() && !r.routeTo(s, by, &out.MTU) {
-			return out, false
+		if s.host.IsMulticast() && s.via == 0 || !s.host.IsMulticast() && !r.routeTo(s, by, &now.way.MTU) {
+			return now
 		}
 	}
-	out.Devices = slices.Sorted(maps.Keys(by))
-	return out, true
+	now.way.Devices = slices.Sorted(maps.Keys(by))
+	now.known = true
+	return now
 }
 
 // stations lists the hosts that a tunnel sends to.

@@ -4,7 +4,9 @@ package kstate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/shuntnet/shunt/internal/model"
 )
@@ -27,7 +29,8 @@ func TestUnderlays(t *testing.T) {
 		bridge fdb append 02:00:00:00:00:01 dev v5 dst 239.1.1.1 via u1
 		ip link add v7 type vxlan id 7 group 239.1.1.1 dev u2 dstport 5007
 		ip link set v6 up`)
-	net, err := open(t, Options{}).Read(All)
+	r := open(t, Options{})
+	net, err := r.Read(All)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,5 +55,44 @@ func TestUnderlays(t *testing.T) {
 	}
 	if u, known := have[index("v6")]; known {
 		t.Errorf("a tunnel without hosts: %+v", u)
+	}
+
+	// Of what changes there is no event that asks for anything; the look once a second finds it.
+	devicesOf := func(tunnel string) (out []string) {
+		for _, u := range net.Routes.Underlays {
+			for _, d := range u.Devices {
+				if u.Tunnel == index(tunnel) {
+					out = append(out, net.Link(d).Name)
+				}
+			}
+		}
+		return out
+	}
+	quiet(t, r)
+	r.Learned() // what there was to learn
+	for _, c := range []struct {
+		change, tunnel string
+		want           []string
+	}{
+		{"ip route replace 10.20.0.0/16 via 10.9.2.2 mtu 1400", "v1", []string{"u0", "u2"}}, {"bridge fdb append 02:00:00:00:00:09 dev v2 dst 10.9.1.9", "v2", []string{"u0", "u1", "u2"}}, {"bridge fdb append 02:00:00:00:00:09 dev v6 dst 10.9.1.9", "v6", []string{"u1"}},
+	} {
+		ns.run(t, c.change)
+		quiet(t, r)
+		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			if _, again := r.Learned(); again&Routes != 0 {
+				if net, err = r.Read(again); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if slices.Equal(devicesOf(c.tunnel), c.want) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("after %q %s leaves by %v, want %v", c.change, c.tunnel, devicesOf(c.tunnel), c.want)
+			}
+		}
+		if _, again := r.Learned(); again&Routes != 0 {
+			t.Errorf("after %q, read and nothing new, there is something to read", c.change)
+		}
 	}
 }
