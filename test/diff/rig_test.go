@@ -652,7 +652,7 @@ func TestZCoverage(t *testing.T) {
 }
 
 // mostMore is how many cases run at most because of kinds of conditions that were not met; where runs take turns fewer, and so few kinds may be left to the next.
-const mostMore, mostMoreByTurns, mostUnmetByTurns = 160, 24, 6
+const mostMore, mostMoreByTurns, mostUnmetByTurns = 160, 16, 12
 
 // checkKinds looks whether fast packets have met each kind of condition and action that generated rules have, and while they have not runs more cases of packet filters and of
 // conversations: which kinds a few of them have is a matter of their seeds.
