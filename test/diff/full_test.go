@@ -27,7 +27,7 @@ func smallTables(t *testing.T) {
 	t.Helper()
 	f, err := os.OpenFile(mostConnections, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
-		t.Skipf("only the first network namespace of a machine can say how many connections there may be (tried: %v)", err)
+		t.Skipf("net.netfilter.nf_conntrack_max can be written in a machine's first network namespace only, with nf_conntrack there (Linux %s, tried: %v)", kernel(), err)
 	}
 	if err != nil {
 		t.Fatal(err)

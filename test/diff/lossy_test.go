@@ -22,10 +22,7 @@ const lossyBytes = 8 << 20
 // TestLossyStreams has real TCP cross a bridge between two hosts that lose some of what comes in, by itself and beside shunt: all that was sent arrives, both ends send again
 // what was lost, and most of that is fast. Before that the bridge's switches are turned under such connections.
 func TestLossyStreams(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	t.Run("linux", func(t *testing.T) {
 		n := bridgeAlone(t, streamTopology(), "")
 		lossyTalks(t, n, 4)

@@ -50,10 +50,7 @@ func countersOf(t *testing.T, ns *lab.NS, name string) netlink.LinkStatistics {
 // TestOnto has a host outside ping hosts behind a bridge: what is routed to the bridge leaves by the right port without the bridge's own device, and goes straight into the other
 // end of a veth, unless something on that way would see or do anything. Which way it took is told by the counters of the bridge and its port.
 func TestOnto(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	n, d := outsideHosts(t, lab.ReceiveGRO)
 	dut, to := n.Node(lab.Dut), n.Node("h1")
 	if err := to.Shell("ip link add link eth0 name mv0 address 02:00:00:00:0a:01 type macvlan mode bridge && ip address add 10.0.0.9/24 dev mv0 && sysctl -qw net.ipv4.conf.all.arp_ignore=1 && ip link set mv0 up"); err != nil {
@@ -135,10 +132,7 @@ func TestOnto(t *testing.T) {
 
 // TestRoutedStreams has real TCP go through bridge and route between a host behind the bridge and one outside, with all offloads on, in both directions and both families.
 func TestRoutedStreams(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	n, d := outsideHosts(t, lab.ReceiveGRO)
 	if _, err := d.settle(*boundFlag); err != nil {
 		t.Fatal(err)

@@ -17,10 +17,7 @@ import (
 // TestPeers has hosts at a bridge's veths ping each other: frames go straight into the other end of a veth, unless something on the way through it would see
 // or do anything. Which way they took is told by the counters of the bridge's end, which count what goes through.
 func TestPeers(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	topology := streamTopology()
 	topology.Links[2].A.Receive = lab.ReceiveXDP // native, in the third host's namespace
 	n, d := bridgedHosts(t, topology, "")

@@ -402,9 +402,7 @@ var numbers = regexp.MustCompile(`[0-9]+`)
 
 // TestGenerated compares over generated configurations. A difference is made small, saved and printed as a script.
 func TestGenerated(t *testing.T) {
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	rec := &record{Version: *versionFlag, First: firstSeed(), Size: *packetsFlag, Began: time.Now(), Result: &Result{Seen: newCoverage()}}
 	t.Logf("seeds from %d on; -seed %d repeats this", rec.First, rec.First)
 	before := unconfirmed
@@ -548,9 +546,7 @@ func quietFilters(t *testing.T, first uint64, n int) *Result {
 
 // TestConversations compares over generated conversations through routers that track and translate them.
 func TestConversations(t *testing.T) {
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	first := firstSeed()
 	t.Logf("seeds from %d on; -seed %d repeats this", first, first)
 	sum := conversations(t, first, *talksFlag)
@@ -652,7 +648,10 @@ func TestZCoverage(t *testing.T) {
 }
 
 // mostMore is how many cases run at most because of kinds of conditions that were not met; where runs take turns fewer, and so few kinds may be left to the next.
-const mostMore, mostMoreByTurns, mostUnmetByTurns = 160, 16, 12
+const mostMore, mostMoreByTurns, mostUnmetByTurns = 160, 32, 6
+
+// moreSeeds are where the first of them begin: these have kinds that few others have.
+var moreSeeds = []uint64{5000, 6000, 5008, 6008}
 
 // checkKinds looks whether fast packets have met each kind of condition and action that generated rules have, and while they have not runs more cases of packet filters and of
 // conversations: which kinds a few of them have is a matter of their seeds.
@@ -677,6 +676,10 @@ func checkKinds(t *testing.T) {
 			}
 			return
 		}
+		seed := seed + uint64(done)
+		if i := done / 8; i < len(moreSeeds) {
+			seed = moreSeeds[i]
+		}
 		t.Logf("eight more cases from seed %d on run, since no fast packet met %q", seed, append(filters, talks...))
 		if len(filters) > 0 {
 			quietFilters(t, seed, 8)
@@ -684,7 +687,6 @@ func checkKinds(t *testing.T) {
 		if len(talks) > 0 {
 			conversations(t, seed, 8)
 		}
-		seed += 8
 	}
 }
 

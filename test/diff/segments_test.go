@@ -19,10 +19,7 @@ import (
 // TestSegmentsOfGuests has a virtual machine's tap at a bridge hand over what is still to be segmented, for a host behind a veth: nobody has looked at the headers yet, and the veth is
 // where Linux does. One whose TCP header says nonsense is dropped and counted there; shunt must not take it past the veth.
 func TestSegmentsOfGuests(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	n := bridgeAlone(t, streamTopology(), "")
 	dut, to := n.Node(lab.Dut), n.Node("h1")
 	guest := net.HardwareAddr{2, 0, 0, 0, 0x0b, 1}

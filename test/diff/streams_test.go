@@ -24,10 +24,7 @@ import (
 // TestBridgedStreams has real TCP cross a bridge between two namespaces, with all offloads on, in both directions and both families: what arrives has to be what was sent, by
 // the ports that it should have, and the bridge must not forget who speaks, though what speaks may never meet its code.
 func TestBridgedStreams(t *testing.T) {
-	lab.RequireRoot(t)
-	if *shuntFlag == "" {
-		t.Skip("needs -shunt with the path of a built shunt; `make diff` runs this")
-	}
+	requireShunt(t)
 	n, d := bridgedHosts(t, streamTopology(), "ageing_time 100")
 	if _, err := d.settle(*boundFlag); err != nil {
 		t.Fatal(err)
