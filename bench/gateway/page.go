@@ -28,7 +28,7 @@ var renderers = map[string]func(*page, *report.Section){
 	"established":    (*page).costs,
 	"translated":     (*page).costs,
 	"sessions":       (*page).costs,
-	"connections":    (*page).rates,
+	"connections":    (*page).connections,
 	"published":      (*page).rates,
 	"conversations":  (*page).conversations,
 	"updates":        (*page).updates,
@@ -91,6 +91,22 @@ func (p *page) conversations(s *report.Section) {
 }
 
 func (p *page) rates(s *report.Section) { p.Compare(s, "rate", suite.LinuxGRO, false) }
+
+// connections is a table of rates, and which connections did not end as they should.
+func (p *page) connections(s *report.Section) {
+	p.rates(s)
+	t := report.NewTable("variant", "connections that were reset, in all rounds")
+	for _, v := range s.Variants("reset") {
+		sum := 0.0
+		for _, n := range s.Row(caseConnections, v, "reset").Rounds {
+			sum += n
+		}
+		t.Row(v, report.Number(sum))
+	}
+	if !t.Empty() {
+		p.Table(t)
+	}
+}
 
 // overview draws Linux and shunt over the same 100 sources in every dialect.
 func (p *page) overview(s *report.Section) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/shuntnet/shunt/bench/measure"
 	"github.com/shuntnet/shunt/bench/report"
@@ -32,7 +33,7 @@ var renderers = map[string]func(*page, *report.Section){
 	"pairs":  (*page).rates,
 	"rules":  (*page).rates,
 	"costs":  (*page).costs,
-	"thesis": (*page).rates,
+	"thesis": (*page).thesis,
 	"starts": func(p *page, s *report.Section) { p.Times(s) },
 }
 
@@ -91,6 +92,28 @@ func (p *page) rates(s *report.Section) {
 		}
 	}
 	p.Table(t)
+}
+
+// thesis is rates, and a picture of them against the number of rules.
+func (p *page) thesis(s *report.Section) {
+	p.rates(s)
+	for _, x := range []struct{ metric, unit, what string }{{"rate", "round trips/s", "tcp round trips"}, {"throughput", "Gbit/s", "tcp stream"}} {
+		var places []string
+		var lines []report.Line
+		for i, v := range s.Variants(x.metric) {
+			for _, limited := range []string{"", ", limited"} {
+				line := report.Line{Label: v + limited}
+				for _, n := range thesisExtents["full"].rules {
+					line.Stats = append(line.Stats, s.Row(fmt.Sprintf("%d rules%s: %s", n, limited, x.what), v, x.metric).Stat())
+					if i == 0 && limited == "" {
+						places = append(places, strconv.Itoa(n))
+					}
+				}
+				lines = append(lines, line)
+			}
+		}
+		p.Plot("thesis-"+x.metric, x.what+" against filter rules", report.Lines(x.what+" of containers of two hosts against the number of filter rules", x.unit, places, lines))
+	}
 }
 
 // costs is a table of CPU time per packet.

@@ -13,20 +13,20 @@ import (
 
 const connectPort = 7000
 
-// Connections makes one TCP connection after the other, with a byte each way, and returns how many in a second.
-func (b *Bench) Connections(l *SocketLane) (rate float64, err error) {
+// Connections makes one TCP connection after the other, with a byte each way, and returns how many in a second, and how many were reset.
+func (b *Bench) Connections(l *SocketLane) (rate float64, resets int, err error) {
 	from, _ := l.client()
 	to, addr := l.server()
 	listener, err := socket(to, unix.SOCK_STREAM)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer unix.Close(listener)
 	if err := unix.Bind(listener, &unix.SockaddrInet4{Port: connectPort}); err != nil {
-		return 0, fmt.Errorf("binding to port %d: %w", connectPort, err)
+		return 0, 0, fmt.Errorf("binding to port %d: %w", connectPort, err)
 	}
 	if err := unix.Listen(listener, 16); err != nil {
-		return 0, fmt.Errorf("listening: %w", err)
+		return 0, 0, fmt.Errorf("listening: %w", err)
 	}
 	server := Pinned(b.DutCPU, func() error { return answerEach(listener) })
 	client := Pinned(b.GenCPU, func() error {
@@ -36,7 +36,11 @@ func (b *Bench) Connections(l *SocketLane) (rate float64, err error) {
 				return err
 			}
 			defer unix.Close(fd)
-			return call(fd, addr)
+			if err = call(fd, addr); errors.Is(err, unix.ECONNRESET) {
+				resets++
+				return nil
+			}
+			return err
 		}
 		start := time.Now()
 		for time.Since(start) < b.Size.Warm {
@@ -56,7 +60,7 @@ func (b *Bench) Connections(l *SocketLane) (rate float64, err error) {
 	})
 	err = <-client
 	unix.Shutdown(listener, unix.SHUT_RDWR)
-	return rate, errors.Join(err, <-server)
+	return rate, resets, errors.Join(err, <-server)
 }
 
 // call connects, and sends and receives a byte.
@@ -85,14 +89,23 @@ func answerEach(listener int) error {
 		case err != nil:
 			return os.NewSyscallError("accept", err)
 		}
-		if err = readByte(fd); err == nil {
-			err = write(fd, []byte{1})
-		}
+		err = answer(fd)
 		unix.Close(fd)
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.EAGAIN) { // else its client was reset, and counts it
 			return err
 		}
 	}
+}
+
+// answer returns a connection's byte. A client that was reset never sends any.
+func answer(fd int) error {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	if err := readByte(fd); err != nil {
+		return err
+	}
+	return write(fd, []byte{1})
 }
 
 func readByte(fd int) error {
