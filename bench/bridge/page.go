@@ -42,7 +42,7 @@ var renderers = map[string]func(*page, *report.Section){
 var absent = []report.Skipped{
 	{What: "Open vSwitch's module", Why: "the development kernel has no openvswitch; its datapath in user space is under \"Beside others\" where its programs are found"},
 	{What: "`shunt compile` on one bridge", Why: "what it makes acts on packets that are forwarded by route; between two bridges it is under \"Beside others\""},
-	{What: "Docker's host and overlay drivers", Why: "their traffic is Linux's: that of the host itself, and of a namespace of dockerd's own ([operations.md](operations.md#docker-hosts))"},
+	{What: "Docker's host and overlay drivers", Why: "the host's own traffic is Linux's; that of the overlay driver is in a namespace of dockerd's own, which --netns serves, and is what bench-overlay measures ([operations.md](operations.md#docker-hosts))"},
 	{What: "VLAN filtering", Why: "the development kernel has no CONFIG_BRIDGE_VLAN_FILTERING"},
 	{What: "physical NICs", Why: "none in the development machine; veths carry XDP frames through the same program"},
 }

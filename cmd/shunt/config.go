@@ -40,7 +40,7 @@ func (c *config) options(f *pflag.FlagSet) {
 	f.Var((*globList)(&c.Interfaces), "interfaces", "only these interfaces may be accelerated; GLOB or names, separated by commas (default: all)")
 	f.Var((*globList)(&c.Exclude), "exclude", "these interfaces stay with Linux; wins over --interfaces")
 	f.Var(&c.Hook, "hook", "where programs run: auto, xdp or tc")
-	f.Var((*globList)(&c.Netns), "netns", "serve the named network namespaces that match as well, or all")
+	f.Var((*globList)(&c.Netns), "netns", "serve the named network namespaces that match as well, or all; with a folder, files in it")
 	f.BoolVar(&c.Strict, "strict", false, "leave TCP connections that Linux tracks to it; the fast path has to stop Linux from checking their windows")
 	f.Var(&c.Metrics, "metrics", "serve metrics for Prometheus at this address, like 127.0.0.1:9464; a port alone means loopback")
 	f.Var(&c.Watchdog, "watchdog", "how long the data path trusts a silent daemon before everything goes to Linux")

@@ -29,7 +29,7 @@ func newRun(g *global) *cobra.Command {
 Nothing has to be configured. Stopping (SIGINT, SIGTERM, SIGHUP unless nohup has it ignored, "shunt stop") leaves the XDP stubs attached, which pass everything to Linux, so
 that a new daemon loses no packet; "shunt stop --detach" removes those too. The daemon needs CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN.
 
-It serves the network namespace that it is started in, and with --netns those named ones under /run/netns that match, as they come and go.
+It serves the network namespace that it is started in, and with --netns those named ones under /run/netns that match, as they come and go; a pattern with a folder is about files there.
 
 A configuration file has the options' names as keys:
 
@@ -39,7 +39,8 @@ A configuration file has the options' names as keys:
 		Example: `  shunt run
   shunt run --interfaces 'eth*,wan0' --hook tc
   nsenter --net=/run/netns/dut shunt run --runtime-dir /run/shunt-dut
-  shunt run --netns 'qrouter-*'`,
+  shunt run --netns 'qrouter-*'
+  shunt run --netns '/run/docker/netns/1-*'`,
 		Args: noArgs,
 	}
 	f := c.Flags()

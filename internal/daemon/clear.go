@@ -37,7 +37,7 @@ func Clear(runtimeDir string) (removed []string, err error) {
 		return removed, err
 	}
 	for _, name := range namedIn(runtimeDir) {
-		path := filepath.Join(netnsDir, name)
+		path := fileOf(runtimeDir, name)
 		if _, there := identify(path); !there {
 			path = "" // the namespace is gone with all that was in it; its pins are left
 		}
@@ -78,14 +78,19 @@ func inUse(err error) bool { return errors.Is(err, unix.ENOTEMPTY) || errors.Is(
 // clearCounts removes what was counted for a namespace's rules, and adds the file to what was removed.
 func clearCounts(runtimeDir, netns string, removed []string) ([]string, error) {
 	path := countsOf(runtimeDir, netns)
-	_, missing := os.Lstat(path)
+	there := exists(path)
 	if err := tally.Remove(path); err != nil {
 		return removed, err
 	}
-	if missing == nil {
+	if there {
 		removed = append(removed, path)
 	}
 	return removed, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // pinsOf is where the links of a namespace are pinned.
@@ -101,9 +106,23 @@ func countsOf(runtimeDir, netns string) string {
 	return filepath.Join(filepath.Dir(pinsOf(runtimeDir, netns)), "counts")
 }
 
-// folders are those that a daemon makes for the namespaces that it serves by name, in the order of their removal.
+// atOf is a link to the file of a namespace that has its name elsewhere than in netnsDir.
+func atOf(runtimeDir, netns string) string { return filepath.Join(runtimeDir, "netns", netns, "at") }
+
+// fileOf is the file of a namespace that was served by name.
+func fileOf(runtimeDir, netns string) string {
+	if file, err := os.Readlink(atOf(runtimeDir, netns)); err == nil {
+		return file
+	}
+	return filepath.Join(netnsDir, netns)
+}
+
+// folders are what a daemon makes for the namespaces that it serves by name, in the order of removal.
 func folders(runtimeDir string) (dirs []string) {
 	for _, name := range namedIn(runtimeDir) {
+		if at := atOf(runtimeDir, name); exists(at) {
+			dirs = append(dirs, at)
+		}
 		dirs = append(dirs, filepath.Join(runtimeDir, "netns", name))
 	}
 	return append(dirs, filepath.Join(runtimeDir, "netns"))

@@ -26,7 +26,7 @@ import (
 type Options struct {
 	RuntimeDir string        // socket and pinned links
 	Policy     graph.Policy  // of every namespace
-	Netns      []string      // globs of names under /run/netns to serve as well; "all" means "*"
+	Netns      []string      // globs of names under /run/netns, or of files in a folder, to serve as well; "all" means "*"
 	Once       bool          // set everything up, take it away again, and return
 	Metrics    string        // address for Prometheus, "" for none
 	Watchdog   time.Duration // how long the data path trusts a silent daemon
@@ -70,6 +70,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if err := interfacesExist(o.Policy, len(o.Netns) > 0 || os.Getenv("NOTIFY_SOCKET") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "", o.Log); err != nil {
+		return err
+	}
+	if err := netnsPatterns(o.Netns); err != nil {
 		return err
 	}
 	_, missing := os.Lstat(o.RuntimeDir)

@@ -363,7 +363,10 @@ func TestFolders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, "netns/c"), nil, 0o600); err != nil { // as ip makes it below /run
 		t.Fatal(err)
 	}
-	if got, want := folders(run), []string{run + "/netns/a", run + "/netns/b", run + "/netns"}; !slices.Equal(got, want) {
+	if err := os.Symlink("/run/docker/netns/b", atOf(run, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := folders(run), []string{run + "/netns/a", run + "/netns/b/at", run + "/netns/b", run + "/netns"}; !slices.Equal(got, want) {
 		t.Errorf("folders are %s, want %s", got, want)
 	}
 	if got, want := pinsOf(run, "a"), run+"/netns/a/bpf"; got != want {

@@ -8,9 +8,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/api"
 )
 
 const (
@@ -21,7 +25,7 @@ const (
 	retryMost   = time.Minute
 )
 
-// netnsDir is where network namespaces have names.
+// netnsDir is where network namespaces have names that iproute2 gave them.
 const netnsDir = "/run/netns"
 
 // identity tells namespaces apart, whatever their names.
@@ -37,12 +41,32 @@ func identify(file string) (identity, bool) {
 	return identity{uint64(st.Dev), st.Ino}, true
 }
 
+// netnsPatterns refuses globs that cannot be meant.
+func netnsPatterns(globs []string) error {
+	for _, glob := range globs {
+		if _, err := path.Match(glob, ""); err != nil {
+			return api.Errorf(api.KindUsage, "--netns %q: %v; a pattern has *, ? and [a-z]", glob, err)
+		}
+		if dir, names := filepath.Split(glob); names == "" || dir != "" && (!filepath.IsAbs(dir) || strings.ContainsAny(dir, `*?[\`)) {
+			return api.Errorf(api.KindUsage, "--netns %q is neither a pattern of names under %s nor one in a folder that is written out, like '/run/docker/netns/1-*'", glob, netnsDir)
+		}
+	}
+	return nil
+}
+
 // netnsWatcher keeps one member for each namespace that matches.
 type netnsWatcher struct {
 	*Daemon
 	own     identity
 	retry   map[string]backoff
+	told    map[string]bool // files that have another's name, of which the log knows
 	changed chan struct{}
+}
+
+// netnsFile is where a namespace has a name.
+type netnsFile struct {
+	path string
+	identity
 }
 
 type backoff struct {
@@ -52,18 +76,22 @@ type backoff struct {
 
 // watchNetns starts and ends members as namespaces come and go. inotify says that something changed; what is there is always read anew.
 func (d *Daemon) watchNetns(ctx context.Context) {
-	w := &netnsWatcher{Daemon: d, retry: map[string]backoff{}, changed: make(chan struct{}, 1)}
+	w := &netnsWatcher{Daemon: d, retry: map[string]backoff{}, told: map[string]bool{}, changed: make(chan struct{}, 1)}
 	w.own, _ = identify("/proc/self/ns/net")
-	var inotify *os.File
+	watched := map[string]*os.File{}
 	defer func() {
-		if inotify != nil {
+		for _, inotify := range watched {
 			inotify.Close()
 		}
 	}()
 	until := time.Now()
 	for ctx.Err() == nil {
-		if inotify == nil {
-			inotify = w.subscribe()
+		for _, dir := range w.folders() {
+			if watched[dir] == nil {
+				if inotify := w.subscribe(dir); inotify != nil {
+					watched[dir] = inotify
+				}
+			}
 		}
 		w.scan()
 		wait := rescanEvery
@@ -79,17 +107,38 @@ func (d *Daemon) watchNetns(ctx context.Context) {
 	}
 }
 
-// subscribe watches the folder; nil when it is not there.
-func (w *netnsWatcher) subscribe() *os.File {
+// folders are where namespaces that could match have names.
+func (w *netnsWatcher) folders() (dirs []string) {
+	for _, glob := range w.Netns {
+		if dir, _ := w.split(glob); !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// split gives the folder and the pattern of names that a glob stands for; one without a folder is about iproute2's names.
+func (w *netnsWatcher) split(glob string) (dir, names string) {
+	switch dir, names = filepath.Split(glob); {
+	case dir != "":
+		return filepath.Clean(dir), names
+	case names == "all":
+		return w.netnsDir, "*"
+	}
+	return w.netnsDir, names
+}
+
+// subscribe watches a folder; nil when it is not there.
+func (w *netnsWatcher) subscribe(dir string) *os.File {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		w.Log.Warn("watching for network namespaces; looking once a second instead", "err", err)
 		return nil
 	}
-	if _, err := unix.InotifyAddWatch(fd, w.netnsDir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_ONLYDIR); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_ONLYDIR); err != nil {
 		unix.Close(fd)
 		if !errors.Is(err, unix.ENOENT) {
-			w.Log.Warn("watching for network namespaces; looking once a second instead", "dir", w.netnsDir, "err", err)
+			w.Log.Warn("watching for network namespaces; looking once a second instead", "dir", dir, "err", err)
 		}
 		return nil
 	}
@@ -111,31 +160,53 @@ func (w *netnsWatcher) subscribe() *os.File {
 
 // scan makes members and namespaces agree.
 func (w *netnsWatcher) scan() {
-	there := map[string]identity{}
-	entries, err := os.ReadDir(w.netnsDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.Log.Warn("listing network namespaces", "err", err)
+	there, ok := w.look()
+	if !ok {
 		return
 	}
-	for _, e := range entries {
-		if id, ok := identify(filepath.Join(w.netnsDir, e.Name())); ok && id != w.own && w.matches(e.Name()) {
-			there[e.Name()] = id
-		}
-	}
 	for _, m := range w.served() {
-		if id, ok := there[m.name]; m.name != "" && (!ok || id != m.identity) {
+		if f, ok := there[m.name]; m.name != "" && (!ok || f.identity != m.identity) {
 			w.Log.Info("a network namespace is gone", "netns", m.name)
 			w.drop(m)
 			delete(w.retry, m.name)
 		}
 	}
-	for name, id := range there {
-		w.serveOne(name, id)
+	for name, f := range there {
+		w.serveOne(name, f)
 	}
 }
 
+// look lists the namespaces that match, by their names; false if a folder cannot be read. Of two folders with the same name the first counts.
+func (w *netnsWatcher) look() (there map[string]netnsFile, ok bool) {
+	there = map[string]netnsFile{}
+	for _, dir := range w.folders() {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			w.Log.Warn("listing network namespaces", "err", err)
+			return nil, false
+		}
+		for _, e := range entries {
+			if !w.matches(dir, e.Name()) {
+				continue
+			}
+			file := filepath.Join(dir, e.Name())
+			id, ok := identify(file)
+			if !ok || id == w.own {
+				continue
+			}
+			if first, taken := there[e.Name()]; !taken {
+				there[e.Name()] = netnsFile{file, id}
+			} else if first.identity != id && !w.told[file] {
+				w.told[file] = true
+				w.Log.Warn("a network namespace has the name of another and stays with Linux", "file", file, "other", first.path)
+			}
+		}
+	}
+	return there, true
+}
+
 // serveOne starts a member where there is none, and again, later each time, where it failed.
-func (w *netnsWatcher) serveOne(name string, id identity) {
+func (w *netnsWatcher) serveOne(name string, f netnsFile) {
 	m, _ := w.member(name)
 	if m != nil {
 		select {
@@ -157,9 +228,27 @@ func (w *netnsWatcher) serveOne(name string, id identity) {
 		w.retry[name] = b
 		w.drop(m)
 	}
-	if _, err := w.start(name, filepath.Join(w.netnsDir, name), &id); err == nil {
+	if err := w.remember(name, f.path); err != nil {
+		w.Log.Warn("`shunt stop --detach` will not find the namespace without this daemon", "netns", name, "err", err)
+	}
+	if _, err := w.start(name, f.path, &f.identity); err == nil {
 		w.Log.Info("serving a network namespace", "netns", name)
 	}
+}
+
+// remember writes down where a namespace is that has its name elsewhere than in netnsDir.
+func (w *netnsWatcher) remember(name, path string) error {
+	at := atOf(w.RuntimeDir, name)
+	if old, err := os.Readlink(at); err == nil && old == path {
+		return nil
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) || filepath.Dir(path) == w.netnsDir {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(path, at)
 }
 
 // drop ends a member and takes what it left in the kernel and in the file system.
@@ -168,16 +257,19 @@ func (w *netnsWatcher) drop(m *member) {
 	w.mu.Lock()
 	delete(w.members, m.name)
 	w.mu.Unlock()
-	dir := filepath.Join(w.RuntimeDir, "netns", m.name)
-	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.Log.Warn("removing what shunt made", "err", err)
+	for _, file := range []string{atOf(w.RuntimeDir, m.name), filepath.Join(w.RuntimeDir, "netns", m.name)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			w.Log.Warn("removing what shunt made", "err", err)
+		}
 	}
 }
 
-func (w *netnsWatcher) matches(name string) bool {
+func (w *netnsWatcher) matches(dir, name string) bool {
 	for _, glob := range w.Netns {
-		if ok, err := path.Match(glob, name); glob == "all" || err == nil && ok {
-			return true
+		if in, names := w.split(glob); in == dir {
+			if ok, err := path.Match(names, name); err == nil && ok {
+				return true
+			}
 		}
 	}
 	return false

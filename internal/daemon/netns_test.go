@@ -4,10 +4,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -46,10 +50,10 @@ func TestIdentify(t *testing.T) {
 func TestWatchNetns(t *testing.T) {
 	prefix := lab.UniquePrefix(t.Name())
 	d := served(t, prefix+"r*")
-	if (&netnsWatcher{Daemon: d}).matches(prefix + "x") {
+	if (&netnsWatcher{Daemon: d}).matches(netnsDir, prefix+"x") {
 		t.Errorf("%s matches %s", prefix+"x", d.Netns)
 	}
-	if !(&netnsWatcher{Daemon: &Daemon{Options: Options{Netns: []string{"all"}}}}).matches(prefix + "x") { // by this alone: every namespace of this machine is not the test's to serve
+	if !(&netnsWatcher{Daemon: &Daemon{netnsDir: netnsDir, Options: Options{Netns: []string{"all"}}}}).matches(netnsDir, prefix+"x") { // by this alone: every namespace of this machine is not the test's to serve
 		t.Error("all does not match every name")
 	}
 	makeNS := func(name string) *lab.NS {
@@ -99,5 +103,62 @@ func TestWatchNetns(t *testing.T) {
 	}
 	if _, err := os.Stat(pinsOf(d.RuntimeDir, prefix+"r1")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Namespaces that have their names elsewhere, as Docker's, are served by a pattern of files, and cleared when the daemon is gone.
+func TestWatchNetnsElsewhere(t *testing.T) {
+	prefix := lab.UniquePrefix(t.Name())
+	dir := t.TempDir()
+	d := served(t, dir+"/1-*", prefix+"other")
+	ns, err := lab.NewNS(prefix + "ns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Delete()
+	place := func(name string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(ns.Path(), file, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(file, unix.MNT_DETACH) })
+		return file
+	}
+	file := place("1-abc")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); d.watchNetns(ctx) }()
+	defer func() { cancel(); <-ended }()
+	until(t, "1-abc is served", func() bool { m, err := d.member("1-abc"); return err == nil && m.engine.State() != nil })
+	if got := fileOf(d.RuntimeDir, "1-abc"); got != file {
+		t.Errorf("without the daemon 1-abc is looked for at %s, not at %s", got, file)
+	}
+	if got, want := fileOf(d.RuntimeDir, prefix+"other"), filepath.Join(netnsDir, prefix+"other"); got != want {
+		t.Errorf("without the daemon %s is looked for at %s, not at %s", prefix+"other", got, want)
+	}
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "1-abc is gone", func() bool { _, err := d.member("1-abc"); return err != nil })
+	until(t, "its folder is gone", func() bool {
+		_, err := os.Lstat(filepath.Join(d.RuntimeDir, "netns", "1-abc"))
+		return os.IsNotExist(err)
+	})
+}
+
+func TestNetnsPatterns(t *testing.T) {
+	for _, glob := range []string{"all", "qrouter-*", "a", "/run/docker/netns/1-*", "/run/docker/netns/[0-9]*"} {
+		if err := netnsPatterns([]string{glob}); err != nil {
+			t.Errorf("%q: %v", glob, err)
+		}
+	}
+	for _, glob := range []string{"", "[", "docker/netns/1-*", "/run/docker/netns/", "/run/*/netns/1-*"} {
+		var said *api.Error
+		if err := netnsPatterns([]string{glob}); !errors.As(err, &said) || said.Kind != api.KindUsage {
+			t.Errorf("%q: %v", glob, err)
+		}
 	}
 }

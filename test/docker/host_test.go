@@ -96,7 +96,9 @@ func (h *host) serve(ns string) {
 
 func (h *host) socket() string { return "unix://" + filepath.Join(h.dir, "docker.sock") }
 
-// startDocker runs a dockerd and returns when it answers. Containers outlive it (live-restore), so that its death can be under traffic.
+func (h *host) execRoot() string { return filepath.Join(h.dir, "exec") }
+
+// startDocker runs a dockerd and returns when it answers. Containers outlive it (live-restore, unless the options say otherwise), so that its death can be under traffic.
 func (h *host) startDocker() {
 	h.Helper()
 	log, err := os.OpenFile(filepath.Join(h.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -104,8 +106,8 @@ func (h *host) startDocker() {
 		h.Fatal(err)
 	}
 	defer log.Close()
-	h.dockerd = exec.Command("dockerd", append(h.options, "--live-restore", "--dns", "192.0.2.2", "--data-root", filepath.Join(h.dir, "data"), "--exec-root", filepath.Join(h.dir, "exec"),
-		"--pidfile", filepath.Join(h.dir, "pid"), "--config-file", filepath.Join(h.dir, "none.json"), "-H", h.socket())...)
+	h.dockerd = exec.Command("dockerd", append([]string{"--live-restore", "--dns", "192.0.2.2", "--data-root", filepath.Join(h.dir, "data"), "--exec-root", h.execRoot(),
+		"--pidfile", filepath.Join(h.dir, "pid"), "--config-file", filepath.Join(h.dir, "none.json"), "-H", h.socket()}, h.options...)...)
 	os.WriteFile(filepath.Join(h.dir, "none.json"), []byte("{}"), 0o600)
 	h.dockerd.Env, h.dockerd.Stdout, h.dockerd.Stderr = h.environ, log, log
 	h.dockerd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
