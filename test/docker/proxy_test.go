@@ -27,7 +27,9 @@ func TestWithoutProxy(t *testing.T) {
 	w.conversation(together("without the proxy", 1, size()/4))
 	if *long {
 		w.conversation(together("without the proxy, and more", 1, size()))
-		w.conversation(together("without proxy and br_netfilter", 0, size()))
+		bare := together("without proxy and br_netfilter", 0, size())
+		bare.works = 18 // what comes back to the same bridge is not translated back then, in Linux
+		w.conversation(bare)
 		w.leftovers()
 	}
 }
