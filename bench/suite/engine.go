@@ -49,9 +49,9 @@ func (b *Bench) StartEngine(ns *lab.NS, policy graph.Policy) (*Engine, error) {
 	}
 	b.Later(func() error {
 		defer cancel()
-		err := e.DetachOnStop(ctx)
+		e.DetachOnStop()
 		cancel()
-		return errors.Join(err, <-done)
+		return <-done
 	})
 	if f := e.State().Failures; len(f) > 0 {
 		return nil, fmt.Errorf("attaching shunt in %s: %w", ns.Name, f[0].Err)

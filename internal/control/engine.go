@@ -74,7 +74,7 @@ type Engine struct {
 	inARow int          // rounds that failed one behind the other
 	reader *kstate.Reader
 	data   *datapath.Datapath
-	detach bool
+	detach atomic.Bool // everything is removed when Run ends; set from any goroutine
 	failed map[graph.Attachment]refusal
 	// committed is the snapshot in force.
 	committed datapath.Snapshot
@@ -208,7 +208,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 func (e *Engine) close() {
 	e.last()
-	if !e.detach {
+	if !e.detach.Load() {
 		e.data.Close()
 		return
 	}
@@ -239,7 +239,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			}
 			worked = time.Since(started)
 			if e.opts.Once {
-				e.detach = true
+				e.detach.Store(true)
 				return nil
 			}
 		}
@@ -557,7 +557,6 @@ func (e *Engine) SetPolicy(ctx context.Context, change func(*graph.Policy)) erro
 	})
 }
 
-// DetachOnStop makes the end of Run remove everything from the kernel.
-func (e *Engine) DetachOnStop(ctx context.Context) error {
-	return e.Do(ctx, func(*datapath.Datapath) error { e.detach = true; return nil })
-}
+// DetachOnStop makes the end of Run remove everything from the kernel, also one that comes before the first round is over: what an
+// earlier daemon left is adopted before it begins.
+func (e *Engine) DetachOnStop() { e.detach.Store(true) }

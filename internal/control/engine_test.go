@@ -71,7 +71,7 @@ func (r *rig) startWith(pins string, watchdog time.Duration) {
 	engine := r.engine
 	go func() { done <- engine.Run(ctx) }()
 	r.stop = func() {
-		engine.DetachOnStop(ctx)
+		engine.DetachOnStop()
 		cancel()
 		if err := <-done; err != nil {
 			r.Error(err)

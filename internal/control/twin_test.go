@@ -192,7 +192,7 @@ func (w *twin) startWith(hook graph.Hook, change func(*Options)) {
 	done := make(chan error, 1)
 	go func() { done <- w.engine.Run(ctx) }()
 	w.Cleanup(func() {
-		w.engine.DetachOnStop(ctx)
+		w.engine.DetachOnStop()
 		cancel()
 		if err := <-done; err != nil {
 			w.Error(err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/control"
@@ -73,31 +72,15 @@ func (m *member) untilReady(ctx context.Context) error {
 	}
 }
 
-const detachWait = 10 * time.Second
-
 // end stops the engine and waits for it; detach removes what it would leave in the kernel.
 func (m *member) end(detach bool) {
 	m.ending.Do(func() {
-		if detach && !m.ended() {
-			ctx, cancel := context.WithTimeout(context.Background(), detachWait)
-			defer cancel()
-			if err := m.engine.DetachOnStop(ctx); err != nil {
-				m.log.Error("asking the engine to detach", "err", err)
-			}
+		if detach {
+			m.engine.DetachOnStop()
 		}
 		m.cancel()
 	})
 	<-m.done
-}
-
-// ended says whether the engine has ended by itself, as one that was refused.
-func (m *member) ended() bool {
-	select {
-	case <-m.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // do runs a function between rounds, with the state of the last one.

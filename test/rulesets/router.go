@@ -127,7 +127,7 @@ func (r *router) start(hook graph.Hook, pins string) (err error) {
 	done := make(chan error, 1)
 	go func() { done <- r.engine.Run(ctx) }()
 	r.stop = func() error {
-		r.engine.DetachOnStop(ctx)
+		r.engine.DetachOnStop()
 		cancel()
 		return <-done
 	}
