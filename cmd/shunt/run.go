@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -64,6 +66,7 @@ A configuration file has the options' names as keys:
 		if conf.RuntimeDir.text != "" && !c.Flags().Changed("runtime-dir") {
 			o.RuntimeDir = conf.RuntimeDir.text
 		}
+		signal.Ignore(syscall.SIGPIPE) // who reads the log or the status may go (`| head`): that must not end the daemon, least of all out of order
 		w := newScreen(c.OutOrStdout())
 		if once {
 			o.Ready = func(s *api.Status) { printStatus(w, s) }
