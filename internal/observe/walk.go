@@ -45,7 +45,7 @@ func (x *explainer) rules(link, port *model.Link) *api.RuleWalk {
 	in := rules.NewInterpreter(rs)
 	assumed = append(assumed, x.connection(in, &p, code)...)
 	assumed = append(assumed, x.unread(rs)...)
-	res, met := in.Trace(p)
+	res, met := in.Follow(p)
 	return walked(code, res, met, assumed)
 }
 
@@ -154,10 +154,11 @@ func disagreement(code reason.Code, res rules.Result) string {
 	return ""
 }
 
-// asksRules says whether a packet that leaves by this reason came to the rules, or would have if its family were fast, or its connection known.
+// asksRules says whether a packet that leaves by this reason came to the rules, or would have if its family were fast, its connection known or of a
+// protocol that the fast path follows, its next hop's address there, or its sender's entry young: Linux forwards it, unless they say otherwise.
 func asksRules(code reason.Code) bool {
 	switch code {
-	case reason.NetfilterRule, reason.NetfilterLong, reason.ConntrackNew, reason.ConntrackFlags:
+	case reason.NetfilterRule, reason.NetfilterLong, reason.ConntrackNew, reason.ConntrackFlags, reason.ConntrackProtocol, reason.NoNeighbour, reason.BridgeRefresh:
 		return true
 	}
 	class := code.Describe().Class

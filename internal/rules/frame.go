@@ -17,7 +17,7 @@ type Frame struct {
 	First func(*ruleset.Table, *ruleset.Chain) bool
 }
 
-// TraceFrame takes a frame through the chains that it meets, in the order of Linux, as Trace does a forwarded packet. Those of IP see the bridge as both devices.
+// TraceFrame takes a frame through the chains that it meets, in the order of Linux, as Follow does a forwarded packet. Those of IP see the bridge as both devices.
 func (in *Interpreter) TraceFrame(f Frame) (res Result, met []Ref) {
 	family := ruleset.IP6
 	if f.Src.Is4() {
@@ -27,7 +27,7 @@ func (in *Interpreter) TraceFrame(f Frame) (res Result, met []Ref) {
 	frame.Bridged = true
 	shown := frame
 	shown.PhysIn, shown.PhysOut, shown.IIF, shown.OIF = frame.IIF, frame.OIF, f.Bridge, f.Bridge
-	r := &run{walk: begin(&frame), Interpreter: in, met: &met}
+	r := &run{walk: begin(&frame), Interpreter: in, met: &met, goOn: true}
 	own := in.ix.path(family, true)
 	for _, h := range []ruleset.Hook{ruleset.Ingress, ruleset.Prerouting, ruleset.Forward, ruleset.Postrouting, ruleset.Egress} {
 		var calls, late []called

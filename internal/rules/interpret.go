@@ -60,29 +60,35 @@ type run struct {
 	table *ruleset.Table
 	at    place
 	met   *[]Ref // the rules whose tests all held, in order; nil if nobody asks
+	goOn  bool   // past chains of NAT of which no rule holds for what begins a connection: the packet is not translated there
 }
 
 // Run takes a forwarded packet through every hook. One whose TTL is used up is slow before any rule: it is not forwarded.
-func (in *Interpreter) Run(p Packet) Result { return in.run(p, nil) }
+func (in *Interpreter) Run(p Packet) Result { return in.way(p, nil, false).res }
 
 // Trace is Run, and names the rules on the way: those whose tests all held, and the policies that were asked, the last to decide last.
 func (in *Interpreter) Trace(p Packet) (res Result, met []Ref) {
-	res = in.run(p, &met)
+	res = in.way(p, &met, false).res
+	return res, met
+}
+
+// Follow is Trace for people: what begins a connection is the kernel's where chains of NAT stand on its way, but unless one of their rules holds for it they leave it
+// as it is, and what becomes of it is told by the chains behind them.
+func (in *Interpreter) Follow(p Packet) (res Result, met []Ref) {
+	res = in.way(p, &met, true).res
 	return res, met
 }
 
 // Zone is where rules have a packet's connection looked up, as far as it comes without them leaving it to the kernel; Dir is 0 where they say nothing.
-func (in *Interpreter) Zone(p Packet) ruleset.SetZone { return in.way(p, nil).zone }
-
-func (in *Interpreter) run(p Packet, met *[]Ref) Result { return in.way(p, met).res }
+func (in *Interpreter) Zone(p Packet) ruleset.SetZone { return in.way(p, nil, false).zone }
 
 // way takes a packet through every hook.
-func (in *Interpreter) way(p Packet, met *[]Ref) *run {
+func (in *Interpreter) way(p Packet, met *[]Ref, goOn bool) *run {
 	family := ruleset.IP6
 	if p.Src.Is4() {
 		family = ruleset.IP4
 	}
-	r := &run{walk: begin(&p), Interpreter: in, met: met}
+	r := &run{walk: begin(&p), Interpreter: in, met: met, goOn: goOn}
 	if p.TTL <= 1 {
 		r.slow(Ref{}, "ttl")
 		return r
@@ -120,10 +126,13 @@ func (r *run) base(c called) ruleset.Code {
 		return r.slow(by, c.slow)
 	}
 	if c.chain.Base.Type == "nat" {
-		if state, _ := r.connection(c.place.tracked); state == ruleset.CTNew || state == ruleset.CTRelated {
+		state, _ := r.connection(c.place.tracked)
+		switch begins := state == ruleset.CTNew || state == ruleset.CTRelated; {
+		case begins && !r.goOn:
 			return r.slow(by, "nat")
+		case !begins:
+			return ruleset.Accept // the connection's mapping is settled; without a connection there is none (nf_nat_inet_fn)
 		}
-		return ruleset.Accept // the connection's mapping is settled; without a connection there is none (nf_nat_inet_fn)
 	}
 	code := r.chain(c.chain)
 	if code == ruleset.Return {
