@@ -90,11 +90,15 @@ func printHeadline(w *screen, s *api.Status) {
 		where = " in " + s.Netns
 	}
 	fmt.Fprintf(w, "shunt %s%s: %d of %d interfaces fast", s.Version, where, fast, up)
+	resume := " paused (shunt resume)"
+	if s.Netns != "" {
+		resume = " paused (shunt resume --netns " + s.Netns + ")" // without, it is the daemon's own namespace that is resumed
+	}
 	switch {
 	case s.Paused:
-		fmt.Fprint(w, w.paint(yellow, ", paused (shunt resume)"))
+		fmt.Fprint(w, w.paint(yellow, ","+resume))
 	case len(s.PausedIf) > 0:
-		fmt.Fprint(w, w.paint(yellow, ", "+strings.Join(s.PausedIf, " and ")+" paused (shunt resume)"))
+		fmt.Fprint(w, w.paint(yellow, ", "+strings.Join(s.PausedIf, " and ")+resume))
 	}
 	switch {
 	case s.Sync.Events == 0 && s.Sync.LastChange != nil:
