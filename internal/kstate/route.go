@@ -192,17 +192,9 @@ type routeState struct {
 // apply adds what a next-hop object says, and enters the route if it needs care.
 func (s *routeState) apply(rt *rawRoute) {
 	s.custom = s.custom || rt.customLocal && rt.Family == model.IP4
+	s.addNexthop(rt)
 	if rt.key.tos != 0 && rt.Family == model.IP4 && !s.tos {
 		s.tos, s.changed = true, true
-	}
-	if h, ok := s.hops[rt.nexthop]; ok && rt.nexthop != 0 {
-		rt.Multipath = rt.Multipath || h.group
-		rt.Resilient = rt.Resilient || h.resilient
-		rt.Encap = rt.Encap || h.encap
-		rt.Unknown = append(rt.Unknown, h.unknown...)
-	} else if rt.nexthop != 0 {
-		s.doubt = true // an object that came after the last reading of objects
-		rt.Unknown = append(rt.Unknown, model.Unknown{Where: "route " + rt.Prefix.String(), What: fmt.Sprintf("nexthop %d", rt.nexthop)})
 	}
 	s.share(rt, 1)
 	s.types(rt)
@@ -215,6 +207,19 @@ func (s *routeState) apply(rt *rawRoute) {
 	s.notable[rt.key] = rt.Route
 	s.copies[rt.key]++
 	s.changed = true
+}
+
+// addNexthop adds what its next-hop object says of a route.
+func (s *routeState) addNexthop(rt *rawRoute) {
+	if h, ok := s.hops[rt.nexthop]; ok && rt.nexthop != 0 {
+		rt.Multipath = rt.Multipath || h.group
+		rt.Resilient = rt.Resilient || h.resilient
+		rt.Encap = rt.Encap || h.encap
+		rt.Unknown = append(rt.Unknown, h.unknown...)
+	} else if rt.nexthop != 0 {
+		s.doubt = true // an object that came after the last reading of objects
+		rt.Unknown = append(rt.Unknown, model.Unknown{Where: "route " + rt.Prefix.String(), What: fmt.Sprintf("nexthop %d", rt.nexthop)})
+	}
 }
 
 // share counts a route in or out among those of its prefix. Which of several goes is not always said: prefixes stay shared then until the next full read.
@@ -298,12 +303,16 @@ func (s *routeState) event(typ, flags uint16, b []byte) {
 		s.changed = true
 		// IPv6 says of one next hop among several that it goes as it says of a route, without the others.
 		some := rt.Family == model.IP6 && rt.nexthop == 0 && s.notable[rt.key].Multipath && !rt.Multipath
-		if had == 1 && !some {
+		s.addNexthop(&rt)
+		switch mine := rt.notable(); {
+		case mine && had == 1 && !some:
 			delete(s.notable, rt.key)
 			delete(s.copies, rt.key)
-		} else {
+		case mine:
 			s.copies[rt.key] = max(1, had-1)
 			s.doubt = true // which of them went is not said
+		default: // one beside the notable ones, or a next hop of one
+			s.doubt = true
 		}
 		return
 	}

@@ -157,6 +157,9 @@ func routeTraps() []hand {
 			"ip rule add pref 50 from 10.0.0.0/24 lookup 100", "ip -6 rule add pref 50 from fd00:0:0:1::/64 lookup 100"),
 			step(twoTables(), "ip route del 10.1.0.0/16 table 100", "ip route add 10.0.0.0/8 via 10.0.1.10 mtu 1300 table 100", "ip route add 10.0.0.0/9 via 10.0.1.10 mtu 1500 table 101",
 				"ip route del 2001:db8:1::/48 table 100", "ip -6 route add 2001:db8::/32 via fd00::2:0:0:0:10 mtu 1300 table 100")}},
+		{name: "mtu-beside-others", why: "of routes that differ by next hop only the one without an mtu goes, and then the other counts", slow: Excuse{Prefixes: net5}, reasons: []string{"route-mtu"}, steps: []handStep{
+			step(appended(), to5(gw1, gw1v6)...), step(appended(), "ip route append 10.5.0.0/16 via 10.0.2.10 mtu 1300"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.1.10"),
+			step(appended(), "ip route prepend 10.5.0.0/16 via 10.0.1.10 mtu 1380"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.1.10"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.2.10", "ip route add 10.5.0.0/16 via 10.0.1.10")}},
 		{name: "mtu6-of-device", why: "net.ipv6.conf.DEV.mtu below the device's", slow: Excuse{Out: []int{1}}, steps: []handStep{step(sizes(1300), "sysctl net.ipv6.conf.p1.mtu=1300")}},
 		{name: "mtu-device", why: "a small egress MTU", steps: []handStep{step(sizes(1300), "ip link set p1 mtu 1300")}, reasons: []string{"mtu", "fast"}},
 		{name: "realms", why: "realms switch Linux to a full check of every source", slow: Excuse{IP4: true},
@@ -175,6 +178,9 @@ func routeTraps() []hand {
 			to5("nexthop "+gw1+" nexthop "+gw2+" nexthop via 10.0.2.11 weight 3", "nexthop "+gw1v6+" nexthop "+gw2v6+" weight 2")...)}, reasons: []string{"fast", "icmp-error"}},
 		{name: "multipath-policy-1", why: "hashed by ports: the lookup cannot repeat it", slow: Excuse{Prefixes: net5}, reasons: []string{"route-ecmp"},
 			steps: []handStep{step(manyFlows(25), append(to5("nexthop "+gw1+" nexthop "+gw2, "nexthop "+gw1v6+" nexthop "+gw2v6), "sysctl net.ipv4.fib_multipath_hash_policy=1", "sysctl net.ipv6.fib_multipath_hash_policy=1")...)}},
+		{name: "multipath-policy-1 beside others", why: "a route of one next hop goes that was before one of several", slow: Excuse{Prefixes: net5}, reasons: []string{"route-ecmp"},
+			steps: []handStep{step(manyFlows(12), "ip route add 10.5.0.0/16 nexthop "+gw1+" nexthop "+gw2, "sysctl net.ipv4.fib_multipath_hash_policy=1"), step(manyFlows(12), "ip route prepend 10.5.0.0/16 via 10.0.2.10"),
+				step(manyFlows(12), "ip route del 10.5.0.0/16 via 10.0.2.10")}},
 		{name: "multipath-policy-2", why: "hashed by inner headers", slow: Excuse{Prefixes: net5},
 			steps: []handStep{step(manyFlows(15), append(to5("nexthop "+gw1+" nexthop "+gw2, "nexthop "+gw1v6+" nexthop "+gw2v6), "sysctl net.ipv4.fib_multipath_hash_policy=2", "sysctl net.ipv6.fib_multipath_hash_policy=2")...)}},
 		{name: "multipath-policy-3", why: "hashed by chosen fields", slow: Excuse{Prefixes: net5},
@@ -217,6 +223,11 @@ func routeTraps() []hand {
 			"ip address add fd99::/127 dev p1 nodad", "ip neighbour add fd99::1 lladdr 02:00:00:01:02:09 dev p1 nud permanent")}},
 		{name: "overlap", why: "the same network at two ports", steps: []handStep{step(join(udp(0, h0, "10.0.1.11"), udp(2, "10.0.2.10", "10.0.1.11"), udp(0, h0, "10.0.1.200")), "ip address add 10.0.1.200/24 dev p2", "ip address add 10.0.0.0/8 dev p2")}},
 	}
+}
+
+// appended are packets for net5 longer and shorter than the mtus of case mtu-beside-others.
+func appended() []Packet {
+	return join(sized(0, h0, "10.5.1.1", 1400), sized(0, h0, "10.5.1.1", 1350), sized(0, h0, "10.5.1.1", 1200), sized(0, h0, "10.5.1.1", 1400, lab.FragmentField(2, 0)))
 }
 
 func tosTo5() []Packet {
