@@ -86,22 +86,28 @@ func (r *refresher) tick(now time.Time) {
 		r.log.Error("reading which neighbours are in use", "err", err)
 		return
 	}
-	stale := map[[2]int]map[netip.Addr]bool{}
+	stale := map[[2]int]map[netip.Addr]entryFlags{}
 	for _, n := range used {
 		key := [2]int{n.Index, n.Family}
 		if stale[key] == nil {
 			stale[key] = r.stale(n.Index, n.Family)
 		}
-		if stale[key][n.Addr] {
-			r.touch(n)
+		if flags, is := stale[key][n.Addr]; is {
+			r.touch(n, flags)
 		}
 	}
 }
 
+// entryFlags are what an entry has been given by whoever made it: learned elsewhere (NTF_EXT_LEARNED), kept alive by the kernel itself (NTF_EXT_MANAGED).
+type entryFlags struct {
+	flags uint8
+	ext   uint32
+}
+
 // stale lists a device's neighbours that a packet would now make the kernel probe. Others must not be touched: NTF_USE takes the
 // PERMANENT from a permanent entry (__neigh_update(), NEIGH_UPDATE_F_USE).
-func (r *refresher) stale(index, family int) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+func (r *refresher) stale(index, family int) map[netip.Addr]entryFlags {
+	out := map[netip.Addr]entryFlags{}
 	list, err := r.handle.NeighList(index, family)
 	if err != nil {
 		r.log.Debug("listing neighbours", "ifindex", index, "err", err)
@@ -109,19 +115,22 @@ func (r *refresher) stale(index, family int) map[netip.Addr]bool {
 	}
 	for _, n := range list {
 		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State == netlink.NUD_STALE {
-			out[addr.Unmap()] = true
+			out[addr.Unmap()] = entryFlags{uint8(n.Flags), uint32(n.FlagsExt)}
 		}
 	}
 	return out
 }
 
 // touch makes the kernel treat a neighbour as one that a packet was sent to. The request is put together here, since those of the netlink package
-// may also create: an entry that was deleted since it was listed would come back.
-func (r *refresher) touch(n datapath.Neighbour) {
+// may also create: an entry that was deleted since it was listed would come back. Flags that a request leaves out the kernel takes from the entry (neigh_update_flags()).
+func (r *refresher) touch(n datapath.Neighbour, keep entryFlags) {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.Sockets = r.asking
-	req.AddData(&netlink.Ndmsg{Family: uint8(n.Family), Index: uint32(n.Index), Flags: netlink.NTF_USE})
+	req.AddData(&netlink.Ndmsg{Family: uint8(n.Family), Index: uint32(n.Index), Flags: keep.flags | netlink.NTF_USE})
 	req.AddData(nl.NewRtAttr(netlink.NDA_DST, n.Addr.AsSlice()))
+	if keep.ext != 0 {
+		req.AddData(nl.NewRtAttr(netlink.NDA_FLAGS_EXT, nl.Uint32Attr(keep.ext)))
+	}
 	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		r.log.Debug("refreshing a neighbour", "neighbour", n.Addr, "ifindex", n.Index, "err", err)
 	}
