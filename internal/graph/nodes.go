@@ -53,8 +53,9 @@ func (b *builder) fillNodes(p *Port, push int) {
 func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, b.withFlowtable(b.trackNode(model.IP4), p, l), rulesIn(b.graph.Filter4), b.natNode(model.IP4))
 	mode := b.reverseMode(l)
-	// Of several next hops the lookup for programs prefers that of the source's own interface (fib_select_multipath(), since Linux 6.15), as for packets of this host.
-	if mode == "" && (!b.acceptLocal(l) || b.ecmp4) {
+	// Of several next hops the lookup for programs prefers that of the source's own interface (fib_select_multipath(), since Linux 6.15), as for packets of this host; and
+	// a next hop goes on calling an address its own that has left this host since (nh_saddr).
+	if mode == "" && !b.acceptLocal(l) || b.ecmp4 && (mode == "" || len(b.net.Left) > 0) {
 		nodes = append(nodes, Node{Kind: NodeLocal})
 	}
 	if b.graph.Notable4 {

@@ -90,6 +90,7 @@ func TestNodesAreTheMinimumForTheConfiguration(t *testing.T) {
 		{"realms outweigh accept_local", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Realm: true}), conf4("eth0", func(c *model.Conf4) { c.AcceptLocal = true })}, "eth0", "special-route fib rp-filter(iif=egress mode=source)", "fib"},
 		{"realms of IPv6", []change{notable(model.Route{Family: model.IP6, Prefix: v6, Realm: true})}, "eth0", "local-source fib", "special-route fib"},
 		{"multipath", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true})}, "eth0", "local-source fib(ecmp=addresses)", "fib"},
+		{"multipath, and an address has left", []change{strict, notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true}), network(func(n *model.Network) { n.Left = []netip.Addr{v4.Addr()} })}, "eth0", "local-source fib(ecmp=addresses) rp-filter(iif=egress mode=strict)", "fib"},
 		{"multipath of IPv6", []change{notable(model.Route{Family: model.IP6, Prefix: v6, Multipath: true})}, "eth0", "local-source fib", "fib(ecmp=addresses)"},
 		{"a nearer notable route of IPv4 does not end it", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true}), notable(model.Route{Family: model.IP4, Prefix: v4, MTU: 1400, MTULocked: true})}, "eth0", "local-source special-route fib(ecmp=addresses)", "fib"},
 		{"multipath hashed by ports", []change{network(func(n *model.Network) { n.Sysctl.HashPolicy4 = 1 }), notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true})}, "eth0", "local-source special-route fib(ecmp=addresses)", "fib"},

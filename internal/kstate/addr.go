@@ -114,6 +114,30 @@ func (r *Reader) readAddrs(n *model.Network, only map[int]bool) {
 	slices.SortFunc(out, func(a, b model.Addr) int {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
+	n.Left = left(n.Left, n.Addrs, out)
 	n.Addrs = out
 	r.unknown[Addrs] = un
+}
+
+// leftLimit bounds the addresses that are remembered after they have left.
+const leftLimit = 1024
+
+// left gives the addresses that left, those of before among them, as long as they have not come back.
+func left(before []netip.Addr, was, now []model.Addr) []netip.Addr {
+	own := map[netip.Addr]bool{}
+	for _, a := range now {
+		own[a.Prefix.Addr()] = true
+	}
+	var out []netip.Addr
+	for _, a := range before {
+		if !own[a] {
+			out = append(out, a)
+		}
+	}
+	for _, a := range was {
+		if addr := a.Prefix.Addr(); addr.Is4() && !own[addr] && !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out[max(0, len(out)-leftLimit):]
 }

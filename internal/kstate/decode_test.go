@@ -4,6 +4,8 @@ package kstate
 
 import (
 	"encoding/binary"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -207,4 +209,28 @@ func FuzzDecoders(f *testing.F) {
 		rtEvents(r, header{typ: unix.RTM_NEWNETCONF}, b)
 		netdevEvents(r, header{}, b)
 	})
+}
+
+// TestLeft: an IPv4 address that is gone from every device is told until it comes back, and no more than so many are.
+func TestLeft(t *testing.T) {
+	addrs := func(list ...string) (out []model.Addr) {
+		for _, a := range list {
+			out = append(out, model.Addr{Prefix: netip.MustParsePrefix(a)})
+		}
+		return out
+	}
+	gone := left(nil, addrs("10.0.0.1/24", "10.0.0.2/24", "10.0.0.2/32", "2001:db8::1/64"), addrs("10.0.0.1/24"))
+	if got := fmt.Sprint(gone); got != "[10.0.0.2]" {
+		t.Errorf("after two of three addresses have left: %s", got)
+	}
+	if got := fmt.Sprint(left(gone, addrs("10.0.0.1/24"), addrs("10.0.0.2/16"))); got != "[10.0.0.1]" {
+		t.Errorf("after one came back and the other left: %s", got)
+	}
+	var many []model.Addr
+	for i := range leftLimit + 5 {
+		many = append(many, model.Addr{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32)})
+	}
+	if gone = left(gone, many, nil); len(gone) != leftLimit || gone[len(gone)-1] != many[len(many)-1].Prefix.Addr() {
+		t.Errorf("%d addresses are kept, the last is %s", len(gone), gone[len(gone)-1])
+	}
 }

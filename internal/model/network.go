@@ -16,6 +16,8 @@ type Network struct {
 	Rules     []Rule     // policy routing, both families, by family and priority
 	Routes    RouteFacts // only what needs care
 	Netfilter []NFHook   // every registered hook of a family that forwarded packets meet
+	// Left are IPv4 addresses that this host has had since it was first read, and has no more; the latest ones last.
+	Left []netip.Addr `json:",omitempty"`
 	// Filter are the rules behind those hooks, without what their counters stood at; nil where there are no tables. It is the same pointer
 	// as long as nothing in it changed. What could not be read of it is among Faults.
 	Filter  *ruleset.Ruleset `json:"-"`

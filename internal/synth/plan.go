@@ -143,9 +143,14 @@ func carry[K, V comparable](now, before map[K]V) map[K]V {
 }
 
 // local4 lists the addresses that Linux refuses as a source (inet_lookup_ifaddr_rcu(): any device, any VRF). Where it refuses broadcast
-// addresses too, the graph asks for the reverse lookup.
+// addresses too, the graph asks for the reverse lookup. Those that left are refused as well where there are routes with several next hops, which may still know them.
 func local4(net *model.Network) map[[4]byte]uint8 {
 	out := map[[4]byte]uint8{}
+	if slices.ContainsFunc(net.Routes.Notable, func(r model.Route) bool { return r.Multipath && r.Family != model.IP6 }) {
+		for _, a := range net.Left {
+			out[a.As4()] = 1
+		}
+	}
 	for _, a := range net.Addrs {
 		if a.Prefix.Addr().Is4() {
 			out[a.Prefix.Addr().As4()] = 1
