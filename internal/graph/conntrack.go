@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/rules"
 )
 
 // trackingPlace is where one of the functions stands by which Linux tracks and translates connections. A packet of a connection that is
@@ -89,11 +91,39 @@ func (b *builder) withoutNAT(family model.Family) string {
 func (b *builder) behindNAT(family model.Family) string {
 	for _, h := range b.net.Netfilter {
 		behind := h.Hook == "prerouting" && h.Priority >= natDestinations || h.Hook == "postrouting" && h.Priority >= natSources
-		if behind && h.Family == family && !h.NAT && h.Kind != model.Conntrack && (h.Rules > 0 || !h.PolicyAccept || len(h.Extra) > 0) {
+		if behind && h.Family == family && !h.NAT && h.Kind != model.Conntrack && (h.Rules > 0 || !h.PolicyAccept || len(h.Extra) > 0) && b.asksTranslated(h) {
 			return describeHook(h) + " sees what is translated"
 		}
 	}
 	return ""
+}
+
+// What Linux has translated by the time that rules behind the translation are asked, and what hangs on it.
+var (
+	translatedReceiver = []ruleset.Field{ruleset.IP4Dst, ruleset.IP6Dst, ruleset.DPort, ruleset.SetDPort, ruleset.DstAddrType}
+	translatedSender   = []ruleset.Field{ruleset.IP4Src, ruleset.IP6Src, ruleset.SPort, ruleset.SetSPort, ruleset.SrcAddrType, ruleset.RouteBack, ruleset.RouteBackBy}
+)
+
+// asksTranslated says whether rules behind the translation ask for what it changes: a receiver at prerouting, a sender at postrouting. Chains that do not (the assignment of helpers by zones,
+// a check of IPv6's reverse paths) say the same of the packet as it came. A rule that is not understood leaves the packets that come to it to Linux in any case.
+func (b *builder) asksTranslated(h model.NFHook) bool {
+	if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
+		return true
+	}
+	family, fields := ruleset.IP4, translatedReceiver
+	if h.Family == model.IP6 {
+		family = ruleset.IP6
+	}
+	if h.Hook == "postrouting" {
+		fields = translatedSender
+	}
+	for i := range b.net.Filter.Tables {
+		t := &b.net.Filter.Tables[i]
+		if t.Name == h.Table && t.Dialect == ruleset.NFT && (t.Family == ruleset.Inet || t.Family == family) && rules.Asks(b.net.Filter, t, h.Chain, family, fields) {
+			return true
+		}
+	}
+	return h.Kind != model.NFTables
 }
 
 // passedByTracked says whether a hook concerns no packet that the conntrack node lets go on: that of tracking itself, and nat chains, which

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
 // tracks has Linux track connections of IPv4, by the given functions.
@@ -102,6 +103,9 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// ofSix is where a rule of an inet table that is about IPv6 begins.
+var ofSix = ruleset.Test{Field: ruleset.NFProto, Ranges: []ruleset.Range{ruleset.Nums(uint64(ruleset.IP6), uint64(ruleset.IP6))}}
+
 // Translated connections are the node's where Linux translates and nothing has to see what it has translated.
 func TestTranslation(t *testing.T) {
 	behind := func(h model.NFHook) change {
@@ -122,6 +126,13 @@ func TestTranslation(t *testing.T) {
 		{"rules in front", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -101, Rules: 1, PolicyAccept: true}), behind(model.NFHook{Hook: "postrouting", Priority: 99, Rules: 1, PolicyAccept: true})), true, ""},
 		{"a rule beside the translation of destinations", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: -100, Rules: 1, PolicyAccept: true})), false, "chain behind"},
 		{"a policy behind it", append(slices.Clone(all), behind(model.NFHook{Hook: "prerouting", Priority: 0})), false, "chain behind"},
+		{"rules behind that ask for no receiver", append(slices.Clone(all), able, chainOf(ruleset.Inet, ruleset.Prerouting, ruleset.Accept, fromThere, mark)), true, ""},
+		{"one that does", append(slices.Clone(all), able, chainOf(ruleset.Inet, ruleset.Prerouting, ruleset.Accept, fromThere, drop)), false, "chain c"},
+		{"one that does in a table of the family", append(slices.Clone(all), able, chainOf(ruleset.IP4, ruleset.Prerouting, ruleset.Accept, drop)), false, "chain c"},
+		{"one that does, of the other family", append(slices.Clone(all), able, chainOf(ruleset.Inet, ruleset.Prerouting, ruleset.Accept, append([]ruleset.Step{ofSix}, drop...))), true, ""},
+		{"one that does in a chain that is called", append(slices.Clone(all), able, chainOf(ruleset.Inet, ruleset.Prerouting, ruleset.Accept, []ruleset.Step{ruleset.Verdict{Code: ruleset.Jump, Chain: "called"}}), network(func(n *model.Network) {
+			n.Filter.Tables[0].Chains = append(n.Filter.Tables[0].Chains, ruleset.Chain{Name: "called", Rules: []ruleset.Rule{{Number: 1, Steps: drop}}})
+		})), false, "chain c"},
 		{"a rule behind the translation of sources", append(slices.Clone(all), behind(model.NFHook{Hook: "postrouting", Priority: 101, Rules: 1, PolicyAccept: true})), false, "chain behind"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
