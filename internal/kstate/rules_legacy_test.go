@@ -113,6 +113,10 @@ const legacyRules = `
 -m physdev --physdev-is-bridged -j ACCEPT
 -m physdev --physdev-in p0 --physdev-out p1 --physdev-is-bridged -j DROP
 -m physdev --physdev-is-in --physdev-is-out -j DROP
+-m policy --dir in --pol none -j ACCEPT
+-m policy --dir out --pol ipsec -j ACCEPT
+-m policy --dir in --pol ipsec --reqid 1 --proto esp --mode tunnel --tunnel-dst 192.0.2.1 --tunnel-src 198.51.100.0/24 -j ACCEPT
+-m policy --dir in --pol ipsec --strict --spi 0x10 --proto esp --next ! --reqid 2 -j ACCEPT
 -m limit --limit 5/sec -j ACCEPT
 -m limit --limit 10/min --limit-burst 3 -j ACCEPT
 -m statistic --mode random --probability 0.50000000000 -j ACCEPT
@@ -195,6 +199,8 @@ func TestLegacySteps(t *testing.T) {
 			"-m physdev --physdev-is-in ! --physdev-in a+ -j DROP":       "not physin 0-0, not physin 61000000000000000000000000000000-61ffffffffffffffffffffffffffffff, count, drop",
 			"-m physdev --physdev-is-bridged --physdev-out a -j DROP":    "physout 61000000000000000000000000000000-61000000000000000000000000000000, not physout 0-0, count, drop",
 			"-m physdev ! --physdev-is-bridged -j DROP":                  "none or not physout 0-0, count, drop",
+			"-m policy --dir in --pol none -j DROP":                      "ipsec in 0-0, count, drop",
+			"-m policy --dir out --pol ipsec --reqid 1 -j DROP":          "ipsec out 1-1, count, drop",
 			"-m length --length 10:20 -j DROP":                           "length a-14, count, drop",
 			"-m dscp --dscp 46 -j DROP":                                  "dsfield&fc b8-b8, count, drop",
 			"-m devgroup --src-group 1 -j DROP":                          "iifgroup 1-1, count, drop",

@@ -141,6 +141,9 @@ func (m *machine) cmp(e *Cmp) {
 	v := m.get(e.Src, len(e.Data))
 	lower := m.lower
 	m.lower.v = nil
+	if m.settled(v, e) {
+		return
+	}
 	if e.Op == Eq || e.Op == Neq {
 		tests, err := m.equal(v, e.Data, e.Op == Neq)
 		m.emit(v, tests, err, opText(e.Op), e.Data)
@@ -187,6 +190,41 @@ func (m *machine) cmp(e *Cmp) {
 	if err == nil && e.Op == Gte {
 		m.lower.v, m.lower.reg, m.lower.data = v, e.Src, e.Data
 	}
+}
+
+// settled writes a comparison that all packets answer alike which come to rules: that of the version, which is what the protocol is known to be, and that of a header or
+// option which they do not have, where the rule ends unless it asks for no more than whether there is one.
+func (m *machine) settled(v *value, e *Cmp) bool {
+	var holds bool
+	var text string
+	n := num(e.Data, false)
+	switch from := v.from.(type) {
+	case *Payload:
+		if !m.facts.ipHook() || m.facts.proto == 0 || from.Base != baseNetwork || from.Offset != 0 || from.Len != 1 || v.why != "" || v.mask != rs.Num(0xf0) || !isZero(v.xor) || e.Op > Neq {
+			return false
+		}
+		m.words.implied(&m.words.network)
+		holds = (n == rs.Num(uint64(m.facts.proto)<<4)) == (e.Op == Eq)
+		text = fmt.Sprintf("%s version%s %d", map[int]string{4: "ip", 6: "ip6"}[m.facts.proto], not(e.Op == Neq), n.Lo>>4)
+	case *ExtHdr:
+		switch {
+		case !from.Present:
+			text = fmt.Sprintf("%s %s 0x%x", v.name, opText(e.Op), e.Data)
+		case e.Op > Neq || len(e.Data) != 1 || v.mask != rs.Max(8) || !isZero(v.xor):
+			return false
+		default:
+			holds = isZero(n) == (e.Op == Eq)
+			text = fmt.Sprintf("%s %s 0x%x", v.name, opText(e.Op), e.Data)
+			if e.Op == Eq && n.Lo < 2 {
+				text = strings.TrimSuffix(v.name, "exists") + []string{"missing", "exists"}[n.Lo]
+			}
+		}
+	default:
+		return false
+	}
+	m.steps = append(m.steps, rs.Test{Field: rs.NFProto, Not: holds}) // without values: everything satisfies it, or nothing
+	m.words.add(text)
+	return true
 }
 
 func opText(op Op) string {

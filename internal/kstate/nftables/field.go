@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"fmt"
+	"slices"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
@@ -29,6 +30,11 @@ type facts struct {
 	l4     int  // protocol number, -1 while not known
 }
 
+// ipHook says whether rules meet packets that the kernel took for IP by the header's version, and that have neither options nor extension headers: those are Linux's.
+func (f *facts) ipHook() bool {
+	return f.family == familyIP4 || f.family == familyIP6 || f.family == familyInet
+}
+
 // segment is a field that lies in a loaded value: field = (value >> lo) in the field's width. A negative lo means that only
 // the upper part of the field was loaded.
 type segment struct {
@@ -49,7 +55,9 @@ var (
 	frameFields = append(linkFields[:2:2], header{rs.EtherType, 96, 16})
 	ip4Fields   = []header{{rs.DSField, 8, 8}, {rs.Length, 16, 16}, {rs.IP4ID, 32, 16}, {rs.FragOffset, 48, 16}, {rs.TTL, 64, 8},
 		{rs.L4Proto, 72, 8}, {rs.IP4Src, 96, 32}, {rs.IP4Dst, 128, 32}}
-	ip6Fields  = []header{{rs.DSField, 4, 8}, {rs.FlowLabel, 12, 20}, {rs.TTL, 56, 8}, {rs.IP6Src, 64, 128}, {rs.IP6Dst, 192, 128}}
+	ip6Fields = []header{{rs.DSField, 4, 8}, {rs.FlowLabel, 12, 20}, {rs.TTL, 56, 8}, {rs.IP6Src, 64, 128}, {rs.IP6Dst, 192, 128}}
+	// What comes next is the transport protocol, since packets with an extension header are left to Linux before they come to rules.
+	ip6Routed  = append(slices.Clip(ip6Fields), header{rs.L4Proto, 48, 8})
 	portFields = []header{{rs.SPort, 0, 16}, {rs.DPort, 16, 16}}
 	tcpFields  = []header{{rs.SPort, 0, 16}, {rs.DPort, 16, 16}, {rs.TCPFlags, 104, 8}}
 	icmpFields = []header{{rs.ICMPType, 0, 16}}
@@ -68,6 +76,9 @@ func (f *facts) fieldsOf(base uint32) ([]header, error) {
 		case 4:
 			return ip4Fields, nil
 		case 6:
+			if f.ipHook() {
+				return ip6Routed, nil
+			}
 			return ip6Fields, nil
 		}
 		return nil, fmt.Errorf("which protocol the network header is of is not tested before")

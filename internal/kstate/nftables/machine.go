@@ -330,7 +330,23 @@ func (m *machine) exthdr(e *ExtHdr) {
 	if e.Present {
 		size, name = 1, "exthdr "+name+" exists"
 	}
-	m.store(e.Dst, &value{name: name, size: min(max(size, 1), 64), dep: -1, why: "it is not modelled"})
+	v := &value{name: name, size: min(max(size, 1), 64), dep: -1, why: "it is not modelled"}
+	if m.without(e) {
+		v.from, v.mask = e, rs.Max(8*v.size)
+	}
+	m.store(e.Dst, v)
+}
+
+// without says whether a header or option is one that no packet has which comes to rules.
+func (m *machine) without(e *ExtHdr) bool {
+	const hopByHop, routing, fragment, destination = 0, 43, 44, 60
+	switch {
+	case !m.facts.ipHook():
+		return false
+	case e.Op == 0 && m.facts.proto == 6:
+		return slices.Contains([]uint8{hopByHop, routing, fragment, destination}, e.Type)
+	}
+	return e.Op == 2 && m.facts.proto == 4
 }
 
 func fibValue(e *FIB) *value {

@@ -116,6 +116,9 @@ func (m *machine) fieldName(f rs.Field, mask rs.Value) string {
 	case rs.L4Proto, rs.Length:
 		if m.header {
 			m.words.implied(&m.words.network)
+			if f == rs.L4Proto && ip == "ip6" {
+				return "ip6 nexthdr"
+			}
 			return map[rs.Field]string{rs.L4Proto: "ip protocol", rs.Length: "ip length"}[f]
 		}
 		return "meta " + f.String()

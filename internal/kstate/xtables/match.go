@@ -70,7 +70,7 @@ var matches = map[string]func(c *Context, rev uint8, i *info) ([]rs.Step, string
 	"conntrack": matchConntrack, "state": matchState, "mark": matchMark(rs.Mark), "connmark": matchMark(rs.CTMark), "comment": matchComment,
 	"addrtype": matchAddrType, "iprange": matchIPRange, "mac": matchMAC, "length": matchLength, "pkttype": matchPacketType,
 	"dscp": matchDSCP, "tos": matchTOS, "ttl": matchTTL, "hl": matchTTL, "devgroup": matchDevGroup, "set": matchSet,
-	"rt": matchRouting, "physdev": matchPhysdev, "rpfilter": matchReverse,
+	"rt": matchRouting, "physdev": matchPhysdev, "rpfilter": matchReverse, "policy": matchPolicy,
 }
 
 // Match gives the steps of a match and the words for it.
