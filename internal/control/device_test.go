@@ -211,3 +211,52 @@ func TestReplacedDevice(t *testing.T) {
 		})
 	}
 }
+
+// The same where the events were lost that would have told of it.
+func TestReplacedDeviceUnheardOf(t *testing.T) {
+	for _, hook := range []graph.Hook{graph.XDP, graph.TC} {
+		t.Run(string(hook), func(t *testing.T) {
+			n := lab.BuildLineT(t, lab.LineOptions{V4: lab.V4Prefixes(50), Receive: lab.ReceiveGRO})
+			dut, src := n.Node(lab.Dut), n.Node(lab.Src)
+			index := n.Port(lab.Dut, "in").Index
+			var flood strings.Builder
+			flood.WriteString("link add noise type veth peer name noise2\n")
+			for i := range 40_000 {
+				fmt.Fprintf(&flood, "link set dev noise mtu %d\n", 1400+i%50)
+			}
+			r := newRigOn(t, n, hook)
+			r.wire.Close()
+			resyncs := r.engine.State().Reader.Resyncs
+			err := r.engine.Do(context.Background(), func(*datapath.Datapath) error { // nobody listens meanwhile
+				return errors.Join(dut.Feed(flood.String(), "ip -batch -"),
+					dut.Feed(fmt.Sprintf("link del in\nlink add in index %d address 02:00:00:00:01:02 type veth peer name tx address 02:00:00:00:01:01\n", index)+
+						"link set dev tx netns "+src.Name+"\naddr add 10.0.0.1/24 dev in\nlink set dev in up\n", "ip -batch -"),
+					src.Exec("ip link set dev tx up"))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var way string
+			dst := lab.V4Prefixes(1).Host(3, 9).String()
+			for end := time.Now().Add(patience + 10*time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				link, err := src.Netlink().LinkByName("tx")
+				if err != nil {
+					t.Fatal(err)
+				}
+				port := &lab.Port{Node: lab.Src, Name: "tx", Index: link.Attrs().Index, MAC: n.Port(lab.Src, "tx").MAC, NS: src, Peer: n.Port(lab.Dut, "in")}
+				before := r.counters()
+				if err := port.Send(n.Port(lab.Src, "tx").Flow("10.0.0.2", dst).UDP("x")); err != nil {
+					t.Fatal(err)
+				}
+				arrived := count(t, r.sink)
+				if way = took(before, r.counters()); way == "fast 1 " && arrived == 1 {
+					if r.engine.State().Reader.Resyncs == resyncs {
+						t.Error("no events were lost")
+					}
+					return
+				}
+			}
+			t.Errorf("after it was replaced the device's packets left by %q", way)
+		})
+	}
+}

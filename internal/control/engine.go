@@ -273,6 +273,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 		if parts&kstate.Lost != 0 { // what is mirrored may be wrong already: nothing is forwarded by it until the round that reads it anew
 			e.log.Warn("events were lost; everything goes to Linux until its configuration is read anew", "parts", parts)
 			e.data.Pause()
+			e.dirty |= e.unheardOf()
 		}
 		e.dirty, since = e.dirty|parts|e.takeCompiled(), time.Now()
 		e.compile()
@@ -422,6 +423,9 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if e.data.Attachments() > attached {
 		again = kstate.Links | kstate.XDP // some drivers send XDP frames only once they run a program
 	}
+	if slices.ContainsFunc(failures, func(f datapath.Failure) bool { return errors.Is(f.Err, unix.ENOLINK) }) {
+		again |= e.unheardOf() // or each round would fail at the same place until the event comes, if ever
+	}
 	for _, f := range failures {
 		life := 0
 		l := net.Link(f.Index)
@@ -430,11 +434,20 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 			life = l.Life
 		}
 		e.failed[graph.Attachment{Index: f.Index, Hook: f.Hook}] = refusal{f.Err.Error(), time.Now(), life}
-		again = kstate.Links // without it, perhaps by another hook
+		again |= kstate.Links // without it, perhaps by another hook
 	}
 	e.publish(&State{When: time.Now(), Took: time.Since(since), Stages: stages, Parts: dirty, Policy: policy, Network: net, Graph: g, Plan: plan, Failures: failures,
 		Reader: e.reader.Stats(), Features: e.data.Features()})
 	return again, nil
+}
+
+// unheardOf has devices read anew that have gone without a word: what is attached at their numbers is to be attached again, if another device has that number.
+func (e *Engine) unheardOf() (read kstate.Parts) {
+	for _, index := range e.data.Severed() {
+		e.reader.Gone(index)
+		read = kstate.Links
+	}
+	return read
 }
 
 // followNames lets a pause follow an interface that was renamed. One whose interface is gone waits for another of that name.

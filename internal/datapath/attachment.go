@@ -111,6 +111,16 @@ func (h linkHold) attached() (ebpf.ProgramID, error) {
 	return info.Program, nil
 }
 
+// severed says whether the device is gone that the link was made for; a link outlives it.
+func (h linkHold) severed() bool {
+	info, err := h.Info()
+	if err != nil {
+		return false
+	}
+	xdp, tcx := info.XDP(), info.TCX()
+	return xdp != nil && xdp.Ifindex == 0 || tcx != nil && tcx.Ifindex == 0
+}
+
 func (h linkHold) update(p *ebpf.Program) error { return h.Update(p) }
 func (h linkHold) close()                       { h.Close() }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -543,6 +544,16 @@ func (d *Datapath) stop(cause error) error {
 // Holds says whether a hook is held, with a program or without.
 func (d *Datapath) Holds(index int, hook graph.Hook) bool {
 	return d.ports[hookKey{index, hook}] != nil
+}
+
+// Severed lists the devices that are held and are no more, whatever was heard of them: another may have the number of each by now.
+func (d *Datapath) Severed() (indexes []int) {
+	for key, a := range d.ports {
+		if h, is := a.hold.(linkHold); is && h.severed() && !slices.Contains(indexes, key.index) {
+			indexes = append(indexes, key.index)
+		}
+	}
+	return indexes
 }
 
 // Attachments counts the hooks that are held. Attaching changes what drivers can do, so a reader looks again when it grows.

@@ -162,6 +162,12 @@ func (r *Reader) lost(p Parts) {
 	}
 }
 
+// Gone notes that the device of a number is another one than was read, of which no event told: those that were lost, or are yet to come.
+func (r *Reader) Gone(index int) {
+	r.lives[index]++
+	r.markLink(index)
+}
+
 // mark makes whole parts dirty.
 func (r *Reader) mark(p Parts) {
 	r.dirty |= p
