@@ -119,7 +119,7 @@ func deviceOf(l link.Link, index int) string {
 	if x := info.XDP(); x == nil || x.Ifindex == 0 {
 		return fmt.Sprintf("device %d, which is gone", index)
 	}
-	if dev, err := netlink.LinkByIndex(index); err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.ProgId == uint32(info.Program) {
+	if dev, err := netlink.LinkByIndex(index); err == nil && runsHere(index, info.Program) {
 		return dev.Attrs().Name
 	}
 	return fmt.Sprintf("device %d of another namespace", index)

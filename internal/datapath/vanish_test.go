@@ -46,3 +46,57 @@ func TestVanishedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A stub whose device was moved to another namespace while nobody lived is not taken for that of the device that has its number here by now.
+func TestStubOfAMovedDeviceIsNotAdopted(t *testing.T) {
+	n := lab.BuildLineT(t, lab.LineOptions{Receive: lab.ReceiveGRO})
+	other, err := lab.NewNS(lab.UniquePrefix(t.Name()) + "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Delete() })
+	pins, index := t.TempDir()+"/bpf", n.Port(lab.Dut, "in").Index
+	open := func(do func(d *Datapath)) {
+		t.Helper()
+		err := n.Node(lab.Dut).Do(func() error {
+			d, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				do(d)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(func(d *Datapath) {
+		defer d.Close()
+		if _, err := d.attachStub(index); err != nil {
+			t.Error(err)
+		}
+	})
+	open(func(d *Datapath) {
+		defer d.Close()
+		if !d.Holds(index, graph.XDP) {
+			t.Error("a stub whose device is here is not adopted")
+		}
+	})
+	for _, command := range []string{fmt.Sprintf("ip link set in netns %s", other.Name), fmt.Sprintf("ip link add in index %d type veth peer name far", index)} {
+		if err := n.Node(lab.Dut).Exec("%s", command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(func(d *Datapath) {
+		defer d.Detach()
+		if d.Holds(index, graph.XDP) {
+			t.Error("a stub in another namespace is taken for that of a device here")
+		}
+	})
+	dev, err := other.Netlink().LinkByName("in")
+	for end := time.Now().Add(10 * time.Second); err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		dev, err = other.Netlink().LinkByName("in") // the kernel lets go of it a little later
+	}
+	if err != nil || dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached {
+		t.Errorf("the device that was moved still has the stub (%v)", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/graph"
@@ -117,7 +118,24 @@ func slotOf(l link.Link, index int) (*ebpf.Map, string, error) {
 	if x := info.XDP(); x == nil || int(x.Ifindex) != index {
 		return nil, "", errors.New("its device is gone")
 	}
+	if !runsHere(index, info.Program) { // it is removed from there: what this daemon has to say is not about that device
+		return nil, "", errors.New("its device has moved to another namespace")
+	}
 	return mapOf(info.Program)
+}
+
+// xdpAttachedMulti is XDP_ATTACHED_MULTI of linux/if_link.h.
+const xdpAttachedMulti = 4
+
+// runsHere says whether a device of the thread's namespace runs an XDP program. A device keeps its program and its number when it is moved to another namespace, and
+// its number may be another device's here by then.
+func runsHere(index int, id ebpf.ProgramID) bool {
+	dev, err := netlink.LinkByIndex(index)
+	if err != nil || dev.Attrs().Xdp == nil {
+		return false
+	}
+	x := dev.Attrs().Xdp
+	return x.ProgId == uint32(id) || x.AttachMode == xdpAttachedMulti // a second program hangs there too, and which ones do is not told in one word
 }
 
 // mapOf finds the only map of a stub, and the stub's name.
