@@ -212,3 +212,29 @@ func TestRefusals(t *testing.T) {
 		t.Error("after the refusals:", err)
 	}
 }
+
+// A client that asked for a stream and has stopped reading it does not hold up the end of the server.
+func TestCloseDoesNotWaitForHungClient(t *testing.T) {
+	full := make(chan struct{})
+	c, s := serve(t, func(_ context.Context, _ *Request, send func(any) error) (any, error) {
+		close(full)
+		for {
+			if err := send(strings.Repeat("x", 1<<16)); err != nil {
+				return nil, err
+			}
+		}
+	})
+	hung, err := net.Dial("unix", Socket(c.RuntimeDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	io.WriteString(hung, `{"protocol":1,"verb":"monitor"}`+"\n")
+	<-full
+	time.Sleep(100 * time.Millisecond) // until its buffer is full
+	began := time.Now()
+	s.Close()
+	if took := time.Since(began); took > writeLimit/2 {
+		t.Errorf("closing took %v", took)
+	}
+}

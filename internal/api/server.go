@@ -22,6 +22,7 @@ const (
 	maxRequest   = 1 << 20 // bytes; the longest sensible request is a jumbo frame in hex
 	requestLimit = 10 * time.Second
 	writeLimit   = 30 * time.Second // a client that stopped reading is let go
+	closeLimit   = time.Second      // and sooner when the server closes, which waits for it
 	longestPath  = 107              // bytes, struct sockaddr_un
 )
 
@@ -131,14 +132,15 @@ func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Now()) })
+	client := &client{UnixConn: c, limit: writeLimit}
+	context.AfterFunc(ctx, client.hurry)
 
 	c.SetReadDeadline(time.Now().Add(requestLimit))
 	in := bufio.NewReader(io.LimitReader(c, maxRequest))
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		if len(line) > 0 {
-			s.send(c, Reply{Error: Errorf(KindUsage, "reading the request: it does not end with a newline within %d bytes and %s", maxRequest, requestLimit), Last: true})
+			s.send(client, Reply{Error: Errorf(KindUsage, "reading the request: it does not end with a newline within %d bytes and %s", maxRequest, requestLimit), Last: true})
 		}
 		return // someone looked whether we are alive
 	}
@@ -152,7 +154,7 @@ func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
 		if err != nil {
 			return err
 		}
-		return s.send(c, Reply{Data: raw})
+		return s.send(client, Reply{Data: raw})
 	})
 	last := Reply{Last: true}
 	if err == nil && data != nil {
@@ -161,7 +163,7 @@ func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
 	if err != nil {
 		last.Data, last.Error = nil, asError(err)
 	}
-	if err := s.send(c, last); err != nil {
+	if err := s.send(client, last); err != nil {
 		s.log.Debug("answering a client", "err", err)
 	}
 }
@@ -177,13 +179,36 @@ func (s *Server) dispatch(ctx context.Context, line []byte, send func(any) error
 	return s.handle(ctx, &r, send)
 }
 
-func (s *Server) send(c *net.UnixConn, r Reply) error {
+func (s *Server) send(c *client, r Reply) error {
 	r.Protocol = Protocol
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	c.SetWriteDeadline(time.Now().Add(writeLimit))
+	c.patience()
 	_, err = c.Write(append(raw, '\n'))
 	return err
+}
+
+// client is a connection, and how long an answer may wait for it to read.
+type client struct {
+	*net.UnixConn
+	mu    sync.Mutex
+	limit time.Duration
+}
+
+// patience begins with an answer.
+func (c *client) patience() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.SetWriteDeadline(time.Now().Add(c.limit))
+}
+
+// hurry ends to read, and gives an answer that is being written, or is yet to be, little time: whoever has stopped reading must not hold up the daemon's end.
+func (c *client) hurry() {
+	c.SetReadDeadline(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit = closeLimit
+	c.SetWriteDeadline(time.Now().Add(closeLimit))
 }
