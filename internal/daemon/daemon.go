@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	d.server.Serve(context.WithoutCancel(ctx), d.handle)
-	raise := stepAside()
+	raise := stepAside(asideMost)
 	d.awake = sync.OnceFunc(func() { release(); raise() })
 	defer d.awake()
 	err = d.serve()

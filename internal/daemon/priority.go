@@ -5,6 +5,8 @@ package daemon
 import (
 	"os"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,11 +15,15 @@ import (
 // verifying would take from it: receive queues of a few hundred packets run over within milliseconds.
 const starting = 19
 
-// stepAside lowers the priority of the whole process; back restores it. Without the right to restore it nothing is done.
+// asideMost is how long that may last. On a machine whose CPUs are busy with ordinary work nothing of this priority comes to its turn: what takes a second would take a minute,
+// in which a service manager loses its patience, and nothing is fast.
+const asideMost = 3 * time.Second
+
+// stepAside lowers the priority of the whole process for a while; back restores it earlier. Without the right to restore it nothing is done.
 //
 // Priorities belong to threads, and new threads take theirs from the one that starts them. One that has chosen another meanwhile, as work behind the loop
 // does, keeps it.
-func stepAside() (back func()) {
+func stepAside(most time.Duration) (back func()) {
 	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return func() {}
@@ -27,7 +33,9 @@ func stepAside() (back func()) {
 		return func() {}
 	}
 	everyThread(nice, starting)
-	return func() { everyThread(starting, nice) }
+	restore := sync.OnceFunc(func() { everyThread(starting, nice) })
+	late := time.AfterFunc(most, restore)
+	return func() { late.Stop(); restore() }
 }
 
 // mayRaise says whether a thread that was lowered could come back to a nice value: with CAP_SYS_NICE, or by RLIMIT_NICE.

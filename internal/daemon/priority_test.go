@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,7 +37,7 @@ func TestStepAside(t *testing.T) {
 	if len(before) != 1 || before[starting] || !mayRaise(0) {
 		t.Skipf("this process may not change its priority, or has several (nice %v)", before)
 	}
-	back := stepAside()
+	back := stepAside(patience)
 	if now := nices(); len(now) != 1 || !now[starting] {
 		t.Errorf("while starting: nice %v, want %d", now, starting)
 	}
@@ -61,4 +62,21 @@ func TestStepAside(t *testing.T) {
 	if delete(now, other); len(now) != 1 || now[starting] {
 		t.Errorf("afterwards: nice %v, want %v", now, before)
 	}
+}
+
+// Nobody stays aside for long, also where the start takes longer.
+func TestStepAsideEnds(t *testing.T) {
+	nice := func() int {
+		raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 20 - raw
+	}
+	before := nice()
+	if before == starting || !mayRaise(before) {
+		t.Skip("this process may not change its priority")
+	}
+	defer stepAside(50 * time.Millisecond)()
+	until(t, "the priority is back", func() bool { return nice() == before })
 }
