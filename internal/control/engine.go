@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -87,6 +88,7 @@ type Engine struct {
 	compileTook time.Duration
 	compilers   sync.WaitGroup
 
+	ns     *os.File // the namespace, for other threads
 	tally  *tally.Tally
 	teller *teller
 	cookie uint64 // of the namespace
@@ -172,6 +174,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if e.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return fmt.Errorf("opening the network namespace: %w", err)
+	}
+	defer e.ns.Close()
 
 	if e.reader, err = kstate.Open(kstate.Options{IsOwn: e.own}); err != nil {
 		return fmt.Errorf("watching Linux: %w", err)
@@ -187,7 +193,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer refresher.close()
-	marker, err := newMarker(e.data, e.opts, e.log)
+	marker, err := newMarker(e.data, e.opts, e.ns, e.log)
 	if err != nil {
 		return err
 	}

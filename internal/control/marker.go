@@ -23,6 +23,7 @@ import (
 // connection), each by itself; the sysctl that would do it for all is the user's. A mark stays for the connection's life.
 type marker struct {
 	netns string              // path of the namespace, "" for the process's own
+	ns    *os.File            // the namespace itself
 	fresh func() (int, error) // opens a socket
 	told  *datapath.Unmarked
 	sock  int // opened with the first mark, since to open it may load a module; -1 before
@@ -30,12 +31,12 @@ type marker struct {
 	done  chan struct{}
 }
 
-func newMarker(d *datapath.Datapath, opts Options, log *slog.Logger) (*marker, error) {
+func newMarker(d *datapath.Datapath, opts Options, ns *os.File, log *slog.Logger) (*marker, error) {
 	told, err := d.Unmarked()
 	if err != nil {
 		return nil, err
 	}
-	m := &marker{netns: opts.NetnsPath, fresh: opts.trackSocket, told: told, sock: -1, log: log, done: make(chan struct{})}
+	m := &marker{netns: opts.NetnsPath, ns: ns, fresh: opts.trackSocket, told: told, sock: -1, log: log, done: make(chan struct{})}
 	if m.fresh == nil {
 		m.fresh = func() (int, error) {
 			return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
@@ -83,7 +84,7 @@ func (m *marker) open() (sock int, err error) {
 		defer close(done)
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
 		if m.netns != "" {
-			if err = enter(m.netns); err != nil {
+			if err = enterFile(int(m.ns.Fd()), m.netns); err != nil {
 				return
 			}
 		}

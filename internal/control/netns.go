@@ -19,6 +19,11 @@ func enter(path string) error {
 		return fmt.Errorf("opening the network namespace %s: %w", path, err)
 	}
 	defer unix.Close(fd)
+	return enterFile(fd, path)
+}
+
+// enterFile moves it into one that is open already: what its name was may be another's by now, or nobody's.
+func enterFile(fd int, path string) error {
 	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("entering the network namespace %s (needs CAP_SYS_ADMIN): %w", path, err)
 	}

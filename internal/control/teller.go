@@ -61,7 +61,7 @@ func (x *teller) run() {
 	defer close(x.done)
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
 	if x.opts.NetnsPath != "" {
-		if err := enter(x.opts.NetnsPath); err != nil {
+		if err := enterFile(int(x.ns.Fd()), x.opts.NetnsPath); err != nil {
 			x.log.Error("legacy tables show Linux's part of their counters alone", "err", err)
 			return
 		}
