@@ -10,6 +10,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
+	"github.com/shuntnet/shunt/internal/reason"
 )
 
 // tracks has Linux track connections of IPv4, by the given functions.
@@ -144,6 +145,16 @@ func TestTranslation(t *testing.T) {
 			}
 			if track := b.trackNode(model.IP4); len(track) != 1 || !strings.Contains(track[0].Params["nat"], c.why) || (c.why == "") != (track[0].Params["nat"] == "") {
 				t.Errorf("conntrack is %v, want %q", track, c.why)
+			}
+			var told []string
+			path := portOf(t, Build(n, p), "eth0").Inputs[0].IP4
+			for _, w := range path.Except {
+				if w.Reason == reason.ConntrackNAT {
+					told = append(told, w.Detail)
+				}
+			}
+			if got := strings.Join(told, "; "); path.Fast() && (!strings.Contains(got, c.why) || (c.why == "") != (got == "")) {
+				t.Errorf("status tells %q, want %q", got, c.why)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
+	"github.com/shuntnet/shunt/internal/reason"
 )
 
 // Modes of the reverse path check.
@@ -30,12 +31,17 @@ func (b *builder) fillNodes(p *Port, push int) {
 		in := &p.Inputs[j]
 		l := b.net.Link(in.Index)
 		for _, path := range []*Path{&in.IP4, &in.IP6} {
-			filter := b.graph.Filter4
+			filter, family := b.graph.Filter4, model.IP4
 			if path == &in.IP6 {
-				filter = b.graph.Filter6
+				filter, family = b.graph.Filter6, model.IP6
 			}
-			if len(path.Why) == 0 && len(p.Hooks) > 0 && filter != nil {
-				path.Except = b.slowAt(l, filter)
+			if len(path.Why) == 0 && len(p.Hooks) > 0 {
+				if filter != nil {
+					path.Except = b.slowAt(l, filter)
+				}
+				if t := b.tracking[family]; t.nat && t.natWhy != "" {
+					path.Except = append(slices.Clip(path.Except), because(reason.ConntrackNAT, "what is translated: %s", t.natWhy))
+				}
 			}
 			switch {
 			case len(path.Why) > 0:

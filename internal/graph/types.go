@@ -158,7 +158,7 @@ type Input struct {
 type Path struct {
 	Why   []Why  `json:"why,omitempty"`   // why this family goes to Linux; empty when fast
 	Nodes []Node `json:"nodes,omitempty"` // when fast: the nodes that a packet passes, in order
-	// Except names the rules that send part of the traffic to Linux although the path is fast, and that part.
+	// Except names the rules that send part of the traffic to Linux although the path is fast, and that part; and what keeps translated connections from it.
 	Except []Why `json:"except,omitempty"`
 }
 
