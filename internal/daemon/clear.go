@@ -37,22 +37,12 @@ func Clear(runtimeDir string) (removed []string, err error) {
 		return removed, err
 	}
 	for _, name := range namedIn(runtimeDir) {
-		path := fileOf(runtimeDir, name)
-		if _, there := identify(path); !there {
-			path = "" // the namespace is gone with all that was in it; its pins are left
-		}
-		did, err := control.Clear(path, pinsOf(runtimeDir, name))
+		did, err := clearNamed(runtimeDir, name)
 		removed = append(removed, did...)
-		if err != nil {
-			err = fmt.Errorf("clearing the network namespace %s: %w", name, err)
-			if !errors.Is(err, datapath.ErrElsewhere) {
-				return removed, err
-			}
-			elsewhere = errors.Join(elsewhere, err)
-		}
-		if removed, err = clearCounts(runtimeDir, name, removed); err != nil {
+		if err != nil && !errors.Is(err, datapath.ErrElsewhere) {
 			return removed, err
 		}
+		elsewhere = errors.Join(elsewhere, err)
 	}
 	switch gone, err := api.RemoveSocket(api.Socket(runtimeDir)); {
 	case err != nil:
@@ -70,6 +60,51 @@ func Clear(runtimeDir string) (removed []string, err error) {
 		}
 	}
 	return removed, elsewhere
+}
+
+// clearNamed removes what was left of a namespace that was served by name, but for its folder.
+func clearNamed(runtimeDir, name string) (removed []string, err error) {
+	pins, path := pinsOf(runtimeDir, name), fileOf(runtimeDir, name)
+	if _, there := identify(path); there {
+		removed, err = control.Clear(path, pins)
+	} else { // gone with all that was in it
+		removed, err = datapath.ClearPins(pins)
+	}
+	if err != nil {
+		err = fmt.Errorf("clearing the network namespace %s: %w", name, err)
+		if !errors.Is(err, datapath.ErrElsewhere) {
+			return removed, err
+		}
+	}
+	removed, failed := clearCounts(runtimeDir, name, removed)
+	return removed, errors.Join(err, failed)
+}
+
+// forget clears namespaces that an earlier daemon served by name and this one does not, as far as it may.
+func (d *Daemon) forget(which func(name string) bool) {
+	for _, name := range namedIn(d.RuntimeDir) {
+		if m, _ := d.member(name); m != nil || !which(name) {
+			continue
+		}
+		removed, err := clearNamed(d.RuntimeDir, name)
+		if len(removed) > 0 {
+			d.Log.Info("removed what an earlier shunt left", "netns", name, "removed", removed)
+		}
+		if err != nil {
+			d.Log.Warn("removing what an earlier shunt left", "err", err)
+			continue
+		}
+		d.removeFolder(name)
+	}
+}
+
+// removeFolder deletes what is kept of a namespace that was served by name, as far as it is empty.
+func (d *Daemon) removeFolder(name string) {
+	for _, file := range []string{atOf(d.RuntimeDir, name), filepath.Join(d.RuntimeDir, "netns", name)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			d.Log.Warn("removing what shunt made", "err", err)
+		}
+	}
 }
 
 // inUse says of a runtime directory that could not be removed that somebody else uses it as well, or that something is mounted there, as in a pod.

@@ -175,6 +175,7 @@ func (d *Daemon) shutdown(detach bool) {
 		wg.Wait()
 		d.server.StopListening()
 		if detach {
+			d.forget(func(string) bool { return true })
 			d.removeFolders()
 		}
 		d.Log.Info("stopped", "detached", detach)

@@ -78,6 +78,10 @@ type backoff struct {
 func (d *Daemon) watchNetns(ctx context.Context) {
 	w := &netnsWatcher{Daemon: d, retry: map[string]backoff{}, told: map[string]bool{}, changed: make(chan struct{}, 1)}
 	w.own, _ = identify("/proc/self/ns/net")
+	d.forget(func(name string) bool { // names that do not come back would add up
+		_, there := identify(fileOf(d.RuntimeDir, name))
+		return !there
+	})
 	watched := map[string]*os.File{}
 	defer func() {
 		for _, inotify := range watched {
@@ -257,11 +261,7 @@ func (w *netnsWatcher) drop(m *member) {
 	w.mu.Lock()
 	delete(w.members, m.name)
 	w.mu.Unlock()
-	for _, file := range []string{atOf(w.RuntimeDir, m.name), filepath.Join(w.RuntimeDir, "netns", m.name)} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.Log.Warn("removing what shunt made", "err", err)
-		}
-	}
+	w.removeFolder(m.name)
 }
 
 func (w *netnsWatcher) matches(dir, name string) bool {

@@ -162,3 +162,27 @@ func TestNetnsPatterns(t *testing.T) {
 		}
 	}
 }
+
+// What an earlier daemon left of namespaces that are gone is removed by one that serves named ones, and by taking everything away.
+func TestForgottenNamespaces(t *testing.T) {
+	for _, watches := range []bool{true, false} {
+		d := served(t, lab.UniquePrefix(t.Name())+"nobody")
+		left := pinsOf(d.RuntimeDir, "gone")
+		if err := os.MkdirAll(left, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("bpf", left, "bpf", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(left, unix.MNT_DETACH) })
+		if !watches {
+			continue // served asks, at the end, whether everything has gone
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { defer close(ended); d.watchNetns(ctx) }()
+		until(t, "what was left is gone", func() bool { return !exists(filepath.Dir(left)) })
+		cancel()
+		<-ended
+	}
+}

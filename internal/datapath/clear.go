@@ -36,6 +36,12 @@ func Clear(dir string) (removed []string, err error) {
 	return removed, elsewhere()
 }
 
+// ClearPins removes the pins in a folder, and what they hold; of nothing else. It is for namespaces that are gone.
+func ClearPins(dir string) (removed []string, err error) {
+	err = clearPins(dir, func(format string, args ...any) { removed = append(removed, fmt.Sprintf(format, args...)) })
+	return removed, err
+}
+
 // ErrElsewhere is returned where stubs are left that another folder holds the pins of: only with those can they be told from what others attached.
 var ErrElsewhere = errors.New("was left by a shunt of another runtime directory; name that one by --runtime-dir")
 
