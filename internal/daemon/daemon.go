@@ -85,12 +85,15 @@ func Run(ctx context.Context, o Options) error {
 
 	var err error
 	if d.server, err = api.Listen(api.Socket(o.RuntimeDir), o.Log); err != nil {
+		if missing != nil {
+			os.Remove(o.RuntimeDir)
+		}
 		return err
 	}
-	d.server.Serve(context.WithoutCancel(ctx), d.handle)
 	raise := stepAside(asideMost)
 	d.awake = sync.OnceFunc(func() { release(); raise() })
 	defer d.awake()
+	d.server.Serve(context.WithoutCancel(ctx), d.handle)
 	err = d.serve()
 	d.shutdown(o.Once)
 	d.server.Close()
@@ -163,6 +166,7 @@ func (d *Daemon) announce() error {
 func (d *Daemon) shutdown(detach bool) {
 	d.once.Do(func() {
 		d.detach = detach
+		d.awake() // the end of a start that is not over is not to wait for its turn
 		d.stop()
 		systemd(sd.SdNotifyStopping)
 		d.mu.Lock()

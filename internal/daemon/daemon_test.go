@@ -34,7 +34,7 @@ func served(t *testing.T, netns ...string) *Daemon {
 	d := &Daemon{
 		Options: Options{RuntimeDir: filepath.Join(t.TempDir(), "run"), Policy: graph.Policy{Hook: "tc"}, Netns: netns, Watchdog: patience,
 			Version: "test", Log: slog.New(slog.DiscardHandler)},
-		netnsDir: netnsDir, members: map[string]*member{},
+		netnsDir: netnsDir, members: map[string]*member{}, awake: func() {},
 	}
 	if err := os.Mkdir(d.RuntimeDir, 0o700); err != nil {
 		t.Fatal(err)
