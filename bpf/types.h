@@ -412,7 +412,7 @@ struct shunt_hop4 {
 	__u32 macs[3];	/* destination and source address, as in a frame */
 	__u32 out;	/* logical egress ifindex; 0 while the entry is written */
 	__be32 addr;	/* next hop */
-	__u32 in;	/* ifindex of the logical ingress interface */
+	__u32 in;	/* ifindex of the logical ingress interface, and a bit for the hook */
 	__u32 dscp;	/* TOS without the bits of ECN */
 	__u32 genid;
 	__u32 slow;	/* reason by which nothing may leave there; 0: it may */

@@ -9,6 +9,8 @@
 #ifndef SHUNT_NODE_EGRESS_TC_H
 #define SHUNT_NODE_EGRESS_TC_H
 
+#define HOOK_BIT (1U << 31)	/* see way_in(), node/route_cache.h */
+
 #include "ttl.h"
 #include "dsfield.h"
 #include "peer.h"

@@ -8,6 +8,8 @@
 #ifndef SHUNT_NODE_EGRESS_XDP_H
 #define SHUNT_NODE_EGRESS_XDP_H
 
+#define HOOK_BIT 0U	/* see way_in(), node/route_cache.h */
+
 #include "ttl.h"
 #include "dsfield.h"
 #include "vlan.h"

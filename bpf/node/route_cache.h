@@ -61,6 +61,15 @@ always_inline __u32 mix(__u32 a, __u32 b, __u32 c)
 	return (h ^ h >> 16) * 0xc2b2ae35U;
 }
 
+/*
+ * What is remembered of the interface that a packet came by: with the hook, where the same port may have another way out or none. One port can carry programs
+ * at both, and what leaves XDP for tc comes there with the same addresses.
+ */
+always_inline __u32 way_in(struct packet *p)
+{
+	return p->in->ifindex | HOOK_BIT;
+}
+
 always_inline void *hop4(struct packet *p, __u32 slot)
 {
 	slot = p->cpu * SHUNT_HOP_SLOTS + (slot & (SHUNT_HOP_SLOTS - 1));
@@ -80,7 +89,7 @@ always_inline int remembered4(struct packet *p)
 	len = mtu_len(p);
 	p->genid = peek(cfg.genid4, 4) + peek(cfg.nexthop_seq, 4) + (__u32)live.epoch;
 	p->cpu = bpf_get_smp_processor_id();
-	p->hash = mix(p->dst, p->src, p->in->ifindex + ((p->tos & DSCP) << 16));
+	p->hash = mix(p->dst, p->src, way_in(p) + ((p->tos & DSCP) << 16));
 	line = p->cpu * frozen.lines4 + ((p->hash >> 13) & (frozen.lines4 - 1));
 	p->dests4 = bpf_map_lookup_elem(&dests4, &line);
 	if (!p->dests4)
@@ -94,9 +103,9 @@ always_inline int remembered4(struct packet *p)
 	return 0;
 found:
 	hop = hop4(p, n->hop);
-	if (!hop || hop->in != p->in->ifindex || hop->dscp != (p->tos & DSCP))
+	if (!hop || hop->in != way_in(p) || hop->dscp != (p->tos & DSCP))
 		return 0;
-	if (hop->out == hop->in && !may_turn(p))	/* a translated packet was remembered */
+	if (hop->out == p->in->ifindex && !may_turn(p))	/* a translated packet was remembered */
 		return 0;
 	p->out = hop->out;
 	p->slow = hop->slow;
@@ -110,7 +119,7 @@ found:
 /* The slot of a packet's next hop; -1 if there is none to be had. */
 always_inline int remember_hop4(struct packet *p)
 {
-	__u32 start = mix(p->next4, p->out, p->in->ifindex + ((p->tos & DSCP) << 16)) >> 13;
+	__u32 start = mix(p->next4, p->out, way_in(p) + ((p->tos & DSCP) << 16)) >> 13;
 	__u32 dscp = p->tos & DSCP, genid;
 	struct shunt_hop4 *h;
 
@@ -125,7 +134,7 @@ always_inline int remember_hop4(struct packet *p)
 			/* An interrupt may have taken it just now. */
 			if (__sync_val_compare_and_swap(&h->genid, genid, p->genid) != genid)
 				return -1;
-			h->in = p->in->ifindex;
+			h->in = way_in(p);
 			h->dscp = dscp;
 			h->addr = p->next4;
 			h->slow = p->slow;
@@ -134,7 +143,7 @@ always_inline int remember_hop4(struct packet *p)
 			barrier();
 			h->out = p->out;
 		}
-		if (h->out == p->out && h->addr == p->next4 && h->in == p->in->ifindex && h->dscp == dscp) {
+		if (h->out == p->out && h->addr == p->next4 && h->in == way_in(p) && h->dscp == dscp) {
 			p->noted = &h->noted;
 			return (start + i) & (SHUNT_HOP_SLOTS - 1);
 		}
@@ -179,7 +188,7 @@ always_inline void remember4(struct packet *p)
 always_inline int remembered6(struct packet *p)
 {
 	__u64 *src = (void *)p->fib->ipv6_src, *dst = (void *)p->fib->ipv6_dst;
-	__u32 slot = mix(p->fib->ipv6_dst[3] ^ p->fib->ipv6_dst[1], p->fib->ipv6_src[3] ^ p->fib->flowinfo, p->in->ifindex ^ p->l4_proto) >> 20;
+	__u32 slot = mix(p->fib->ipv6_dst[3] ^ p->fib->ipv6_dst[1], p->fib->ipv6_src[3] ^ p->fib->flowinfo, way_in(p) ^ p->l4_proto) >> 20;
 	struct shunt_nexthop *n;
 	struct shunt_route6 *r;
 
@@ -190,7 +199,7 @@ always_inline int remembered6(struct packet *p)
 	r = bpf_map_lookup_elem(&routes6, &slot);
 	p->route6 = r;
 	if (!r || r->dst[0] != dst[0] || r->dst[1] != dst[1] || r->src[0] != src[0] || r->src[1] != src[1] ||
-	    r->in != p->in->ifindex || r->flow != p->fib->flowinfo || r->proto != p->l4_proto)
+	    r->in != way_in(p) || r->flow != p->fib->flowinfo || r->proto != p->l4_proto)
 		return 0;
 	n = &r->next;
 	if (n->genid != p->genid || mtu_len(p) > n->max_len || bpf_jiffies64() - n->born > cfg.cache6_jiffies)
@@ -216,7 +225,7 @@ always_inline void remember6(struct packet *p)
 	barrier();
 	__builtin_memcpy(r->src, ip->src, sizeof(r->src));
 	__builtin_memcpy(r->dst, ip->dst, sizeof(r->dst));
-	r->in = p->in->ifindex;
+	r->in = way_in(p);
 	r->flow = (ip->flow & bpf_htonl(0xfffff)) | bpf_htonl((__u32)p->tos << 20);
 	r->proto = p->l4_proto;
 	r->next.noted = 0;

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -57,7 +58,7 @@ A configuration file has the options' names as keys:
 		}
 		o := daemon.Options{
 			RuntimeDir: g.runtimeDir,
-			Policy:     graph.Policy{Hook: conf.Hook.text, Strict: conf.Strict, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude)},
+			Policy:     graph.Policy{Hook: conf.Hook.text, Strict: conf.Strict, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude), Wires: strings.Fields(os.Getenv(wires))},
 			Netns:      plain(conf.Netns), Once: once, Metrics: conf.Metrics.text, Watchdog: conf.Watchdog.limit, Version: version(), Log: conf.logger(c.ErrOrStderr()),
 		}
 		if o.Tier, err = onlyTier(); err != nil {
@@ -78,6 +79,9 @@ A configuration file has the options' names as keys:
 	}
 	return c
 }
+
+// wires is what names the veths that auto takes for cards, for tests (docs/rig.md): else none of their ports ever has programs at both hooks.
+const wires = "SHUNT_WIRES"
 
 // onlyTier is the one tier of programs that is to run, or that there are to be both from the start, for tests (docs/rig.md); "" is what the daemon chooses.
 func onlyTier() (datapath.Tier, error) {

@@ -199,7 +199,7 @@ func (b *builder) wire(l *model.Link) bool {
 		}
 		return len(slaves) > 0
 	}
-	return l.Kind == kindNIC
+	return l.Kind == kindNIC || l.Kind == kindVeth && matches(b.policy.Wires, l.Name)
 }
 
 // hookChoice gives the reason why the user's or auto's choice keeps a hook from a device.

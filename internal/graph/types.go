@@ -28,6 +28,7 @@ type Policy struct {
 	Flows    bool     // packets are sampled for the list of the heaviest flows
 	Strict   bool     // TCP connections that Linux tracks are left to it, so that none has to be marked liberal
 	PausedIf []string // names, not globs
+	Wires    []string // globs of veths that auto takes for cards; for tests, where both hooks are to serve one port
 	Kernel   Kernel
 	// Failed are the hooks where attaching was tried and refused, with the kernel's message; the graph does without them, so
 	// that a driver that refuses XDP leaves the interface to tc.

@@ -22,6 +22,7 @@ type Case struct {
 	Tier   string `json:"tier,omitempty"`   // "generic": shunt keeps to programs that serve every port; "both": it has them from the start
 	Late   bool   `json:"late,omitempty"`   // shunt starts after the first step's commands
 	Strict bool   `json:"strict,omitempty"` // shunt's --strict
+	Wires  string `json:"wires,omitempty"`  // ports that --hook auto takes for cards (globs), so that XDP and tc may both serve one
 	Steps  []Step `json:"steps"`            // in order
 	Exact  bool   `json:"exact,omitempty"`  // at XDP, what is in the packets alone decides by which reason they leave; predict.go says which
 	Slow   Excuse `json:"slow"`             // what the configuration lets shunt leave to Linux
@@ -113,6 +114,9 @@ func (c *Case) Size() (commands, packets int) {
 func (c *Case) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s (seed %d, --hook %s%s%s)\n", c.Name, c.Seed, c.Hook, map[bool]string{true: " --strict"}[c.Strict], inTier(c.Tier))
+	if c.Wires != "" {
+		fmt.Fprintf(&b, "# SHUNT_WIRES=%q\n", c.Wires)
+	}
 	for i, s := range c.Steps {
 		fmt.Fprintf(&b, "# step %d%s\n", i+1, map[bool]string{true: ", shunt killed before it and started again behind"}[s.Killed])
 		for _, cmd := range s.Commands {

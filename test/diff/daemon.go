@@ -24,6 +24,7 @@ type daemon struct {
 	bin, dir string
 	options  []string // beside the runtime directory
 	tier     string
+	wires    string
 	dut      *lab.NS
 	cmd      *exec.Cmd
 	log      *bytes.Buffer
@@ -77,7 +78,7 @@ func startDaemon(bin string, dut *lab.NS, c *Case, tier string) (*daemon, error)
 	if err != nil {
 		return nil, fmt.Errorf("making a runtime directory: %w", err)
 	}
-	d := &daemon{bin: bin, dir: dir, options: []string{"--hook", c.Hook}, tier: tier, dut: dut}
+	d := &daemon{bin: bin, dir: dir, options: []string{"--hook", c.Hook}, tier: tier, wires: c.Wires, dut: dut}
 	if c.Strict {
 		d.options = append(d.options, "--strict")
 	}
@@ -99,9 +100,9 @@ func (d *daemon) again() (*daemon, error) {
 // launch is again without the wait.
 func (d *daemon) launch() (*daemon, error) {
 	dir := d.dir
-	d = &daemon{bin: d.bin, dir: dir, options: d.options, tier: d.tier, dut: d.dut, log: &bytes.Buffer{}, ended: make(chan error, 1)}
+	d = &daemon{bin: d.bin, dir: dir, options: d.options, tier: d.tier, wires: d.wires, dut: d.dut, log: &bytes.Buffer{}, ended: make(chan error, 1)}
 	d.cmd = exec.Command(d.bin, append([]string{"run", "--runtime-dir", dir}, d.options...)...)
-	d.cmd.Env = append(os.Environ(), "SHUNT_TIER="+d.tier)
+	d.cmd.Env = append(os.Environ(), "SHUNT_TIER="+d.tier, "SHUNT_WIRES="+d.wires)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	if err := d.dut.Start(d.cmd); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

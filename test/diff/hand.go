@@ -20,7 +20,7 @@ type hand struct {
 	slow Excuse
 	// hooks to run at; empty: both.
 	hooks []string
-	// reasons must be hit, by some hook; "fast" counts too. A trap that nothing ran into proves nothing.
+	// reasons must be hit, by some hook, or by the one that stands before ("xdp fast"); "fast" counts too. A trap that nothing ran into proves nothing.
 	reasons []string
 	// needs is a kind of link, or a type of ipset, that the kernel must have ("vlan", "vrf", "ipset hash:mac").
 	needs string
@@ -32,6 +32,8 @@ type hand struct {
 	bare bool
 	// strict is shunt's --strict.
 	strict bool
+	// wires are ports that shunt, left to choose its hooks, takes for cards; the others are containers (Case.Wires). The case runs once.
+	wires string
 	// late: shunt starts after the first step's commands.
 	late bool
 }
@@ -67,6 +69,9 @@ func common() []string {
 // toCase makes the case for a hook.
 func (h *hand) toCase(hook string) *Case {
 	c := &Case{Name: h.name + "/" + hook, Why: h.why, Hook: hook, Slow: h.slow, Strict: h.strict, Late: h.late, Exact: h.exact && hook == "xdp"}
+	if h.wires != "" {
+		c.Name, c.Hook, c.Wires = h.name+"/auto", "auto", h.wires
+	}
 	for i, s := range h.steps {
 		step := Step{Commands: s.do, Immediate: s.immediate, Frozen: s.frozen, Killed: s.killed, Packets: s.packets}
 		if i == 0 && !h.bare {

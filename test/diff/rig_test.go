@@ -141,7 +141,9 @@ func TestHand(t *testing.T) {
 			rig := newRig(t, *shuntFlag)
 			seen := newCoverage()
 			unmet := func() []string {
-				return slices.DeleteFunc(slices.Clone(h.reasons), func(r string) bool { return seen.packets["xdp "+r]+seen.packets["tc "+r]+seen.config[r] > 0 })
+				return slices.DeleteFunc(slices.Clone(h.reasons), func(r string) bool {
+					return seen.packets[r]+seen.packets["xdp "+r]+seen.packets["tc "+r]+seen.config[r] > 0
+				})
 			}
 			at := func(hook string) {
 				if !strings.Contains(*hooksFlag, hook) {

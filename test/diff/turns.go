@@ -79,8 +79,8 @@ func (c *chosen) at(hook string) string {
 }
 
 // takesTurns says whether a case belongs to one of the families in which every feature has several cases and what differs between them is asked of the
-// same nodes at both hooks: rules, connections, translation, bridges and tunnels.
+// same nodes at both hooks: rules, connections, translation, bridges, tunnels and ports with programs at both hooks.
 func (h *hand) takesTurns() bool {
 	family, _, _ := strings.Cut(h.name, " ")
-	return slices.Contains([]string{"rules", "conntrack", "nat", "bridge", "overlay"}, family)
+	return slices.Contains([]string{"rules", "conntrack", "nat", "bridge", "overlay", "hooks"}, family)
 }
