@@ -143,7 +143,13 @@ func netdevTraps() []hand {
 	for _, do := range netdevChanges {
 		settled.steps = append(settled.steps, step(all, do))
 	}
+	several := func(hook string, chain func(devices string) []string) hand {
+		return hand{name: "rules netdev several " + hook, loads: true, why: "one chain on several devices, of which some come later, some go, and each counts for all", slow: Excuse{Rules: true, In: []int{3}, Out: []int{3}}, reasons: []string{drop, "fast"}, steps: []handStep{
+			step(all, append(to5(gw1, gw1v6), ingressLines([][]string{chain("p0, p1, p2")}, "netdev t c udp dport 53 counter drop", "netdev t c iifname { p0, p1 } counter", "netdev t c ip saddr 10.3.0.0/16 counter", "netdev t c counter"))...),
+			atOnce(all, nftFile(chain("p3, p4")[1])), step(all), step(all, "ip link set p3 down", "ip link set p3 name q3"), atOnce(all, "nft insert rule netdev t c tcp dport 80 counter drop"), step(all, "ip link set q3 name p3", "ip link set p3 up")}}
+	}
 	return []hand{changes, stopped, settled,
+		several("ingress", func(devices string) []string { return ingressChain("netdev", "t", "c", devices, "0", "") }), several("egress", func(devices string) []string { return egressChain("t", "c", devices, "0", "") }),
 		{name: "rules netdev egress fwd", loads: true, why: "what leaves by p1 for port 2000 leaves by p2", slow: Excuse{Rules: true, Out: []int{2}}, reasons: []string{reach, "fast"},
 			steps: []handStep{step(all, append(to5(gw1, gw1v6), ingressLines([][]string{egressChain("t", "c", "p1", "0", "")}, "netdev t c udp dport 2000 fwd to p2", "netdev t c counter"))...)}},
 		{name: "rules netdev egress changes", loads: true, why: "the fast path takes up each change of chains at egress", slow: Excuse{Rules: true}, reasons: []string{drop, "fast"}, steps: changed(func(do string) handStep { return step(all, do) }, all)},
