@@ -23,5 +23,7 @@ func Since(what string) string {
 		"vlan":               "CONFIG_VLAN_8021Q, Linux 2.4.14",
 		"vrf":                "CONFIG_NET_VRF, Linux 4.3",
 		"vxlan":              "CONFIG_VXLAN, Linux 3.7",
+		"vxlan gpe":          "CONFIG_VXLAN, Linux 4.7",
+		"vxlan vnifilter":    "CONFIG_VXLAN, Linux 5.18",
 	}[what]
 }
