@@ -218,7 +218,7 @@ func frozenNexthops() hand {
 func Hands() []hand {
 	var out []hand
 	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), trackTraps(), manyRules(), natTraps(), learnedTraps(), resets(),
-		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeSwitchTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps(), overlayFaultTraps(), overlayFlagTraps(), hookTraps()} {
+		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeSwitchTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps(), overlayFaultTraps(), overlayFlagTraps(), hookTraps(), offloadedTraps()} {
 		out = append(out, list...)
 	}
 	return out
