@@ -15,6 +15,8 @@ func Since(what string) string {
 		"ip6gre":             "CONFIG_IPV6_GRE, Linux 3.7",
 		"ip6tnl":             "CONFIG_IPV6_TUNNEL, Linux 3.8",
 		"ipip":               "CONFIG_NET_IPIP, Linux 3.8",
+		"ipvlan":             "CONFIG_IPVLAN, Linux 3.19",
+		"macsec":             "CONFIG_MACSEC, Linux 4.6",
 		"macvlan":            "CONFIG_MACVLAN, Linux 2.6.23",
 		"netfilter programs": "CONFIG_NETFILTER_BPF_LINK, Linux 6.4",
 		"readable bridges":   "CONFIG_DEBUG_INFO_BTF_MODULES, Linux 5.11; bpf_probe_read_kernel, Linux 5.5",

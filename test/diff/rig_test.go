@@ -250,7 +250,7 @@ func hasKind(t *testing.T, kind string) bool {
 	if name, of := strings.CutPrefix(kind, "ipset "); of {
 		return ns.Exec("ipset create probe %s", name) == nil
 	}
-	options, ok := map[string]string{"vlan": "link under type vlan id 5", "vrf": "type vrf table 5", "macvlan": "link under type macvlan", "vxlan": "type vxlan id 1 dstport 4789", "vxlan gpe": "type vxlan external gpe dstport 4790", "vxlan vnifilter": "type vxlan external vnifilter dstport 4789"}[kind]
+	options, ok := map[string]string{"vlan": "link under type vlan id 5", "vrf": "type vrf table 5", "macvlan": "link under type macvlan", "ipvlan": "link under type ipvlan", "macsec": "link under type macsec", "vxlan": "type vxlan id 1 dstport 4789", "vxlan gpe": "type vxlan external gpe dstport 4790", "vxlan vnifilter": "type vxlan external vnifilter dstport 4789"}[kind]
 	if !ok {
 		options = "type " + kind
 	}
