@@ -391,6 +391,28 @@ func matchGroup(g *filterGen, at place) string {
 	return fmt.Sprintf("-m devgroup %s--src-group %d", g.not(at), g.rng.IntN(2))
 }
 
+// matchPhys asks for the ports of a bridge, by whole names or their beginnings; several conditions of one match hold together.
+func matchPhys(g *filterGen, at place) string {
+	if at.nft {
+		return ""
+	}
+	words := []string{"-m physdev"}
+	for _, option := range [][2]string{{"in", "--physdev-in"}, {"out", "--physdev-out"}, {"", "--physdev-is-in"}, {"", "--physdev-is-out"}, {"", "--physdev-is-bridged"}} {
+		if !chance(g.rng, 30) {
+			continue
+		}
+		word := g.not(at) + option[1]
+		if option[0] != "" {
+			word += " " + pick(g.rng, []string{portName(pick(g.rng, g.c.Bridged)), portName(pick(g.rng, g.c.Bridged)), portName(g.c.port(g.rng)), "p+", "br+", "br0"})
+		}
+		words = append(words, word)
+	}
+	if len(words) == 1 {
+		words = append(words, g.not(at)+"--physdev-in "+portName(pick(g.rng, g.c.Bridged)))
+	}
+	return strings.Join(words, " ")
+}
+
 func matchRoutingHeader(g *filterGen, at place) string {
 	if at.nft || !at.v6 {
 		return ""

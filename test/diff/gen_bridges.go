@@ -171,7 +171,9 @@ func (c *Config) changeBridge() {
 		return
 	}
 	p := portName(pick(rng, c.Bridged))
-	switch rng.IntN(10) {
+	switch rng.IntN(12) {
+	case 10, 11:
+		c.showing()
 	case 0, 1, 2:
 		c.portSetting(false)
 	case 3, 4:
@@ -193,6 +195,22 @@ func (c *Config) changeBridge() {
 		c.add("ip link set %s mtu %d", p, pick(rng, []int{1000, 1300, 1500, 2000}))
 	case 9:
 		c.add("ip link set br0 address 02:00:00:00:b0:%02x", 1+rng.IntN(2))
+	}
+}
+
+// showing turns one of br_netfilter's switches: that of a family for all bridges, that of the bridge, or one of those for packets that have a header before that of IP.
+func (c *Config) showing() {
+	rng := c.Bridging
+	c.Slow.Shown = true
+	family := pick(rng, []string{"iptables", "iptables", "ip6tables", "ip6tables", "arptables"})
+	switch rng.IntN(4) {
+	case 0, 1:
+		c.add("sysctl net.bridge.bridge-nf-call-%s=%d", family, rng.IntN(2))
+	case 2:
+		c.add("ip link set br0 type bridge nf_call_%s %d", family, rng.IntN(2))
+		c.Slow.Bridge = true // a bridge's own switch leaves its frames to Linux
+	case 3:
+		c.add("sysctl net.bridge.bridge-nf-%s=%d", pick(rng, []string{"filter-vlan-tagged", "filter-pppoe-tagged", "pass-vlan-input-dev"}), rng.IntN(2))
 	}
 }
 

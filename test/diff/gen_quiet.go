@@ -72,6 +72,9 @@ func (g *filterGen) matcher() matcher {
 	if g.quiet {
 		return turnOf(g, 0, quietMatchers)
 	}
+	if len(g.c.Bridged) > 0 && chance(g.rng, 15) {
+		return matchPhys
+	}
 	return pick(g.rng, matchers)
 }
 
