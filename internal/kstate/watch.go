@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -142,7 +141,7 @@ func (r *Reader) fileEvent(wd int32, mask uint32, name string) {
 		delete(w.lock, wd)
 	case w.lock[wd]:
 		if mask&unix.IN_CREATE != 0 {
-			if !strings.HasSuffix(xtablesLock, "/"+name) {
+			if name != filepath.Base(lockPath()) {
 				return
 			}
 			w.watchLock()

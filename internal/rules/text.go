@@ -4,6 +4,7 @@ package rules
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/model/ruleset"
@@ -145,6 +146,9 @@ func testText(t ruleset.Test) string {
 	if t.Not {
 		text += " !="
 	}
+	if mask, value, ok := masked(t); ok && len(t.Ranges) > 2 {
+		return fmt.Sprintf("%s & %s == %s", t.Field, valueText(t.Field, mask), valueText(t.Field, value))
+	}
 	var all []string
 	for _, r := range t.Ranges {
 		all = append(all, RangeText(t.Field, r))
@@ -153,6 +157,22 @@ func testText(t ruleset.Test) string {
 		return text + " " + all[0]
 	}
 	return text + " { " + strings.Join(all, ", ") + " }"
+}
+
+// masked gives the bits that are the same in all of the values that a test of a small field lists, if these are all that have them.
+func masked(t ruleset.Test) (mask, value ruleset.Value, ok bool) {
+	width := t.Field.Width()
+	if width > 8 || len(t.Ranges) == 0 || t.Not || t.Mask != (ruleset.Value{}) {
+		return mask, value, false
+	}
+	all, value := ruleset.Max(width), t.Ranges[0].Lo
+	mask, n := all, uint64(0)
+	for _, r := range t.Ranges {
+		for v := r.Lo.Lo; v <= r.Hi.Lo; v++ {
+			mask, n = mask.And(ruleset.Num(v).Xor(value).Xor(all)), n+1
+		}
+	}
+	return mask, value.And(mask), n == 1<<(width-bits.OnesCount64(mask.Lo))
 }
 
 // RangeText writes a range of a field's values: a prefix as such, one value alone.
