@@ -285,6 +285,7 @@ struct shunt_config {
 	__u8 onlink6;			/* by how many bits the longest IPv6 prefix on a link is longer than 64 (node/sender.h) */
 	__u8 ports;			/* policy rules select by protocol or port */
 	__u8 marks;			/* routing asks for marks: packets that carry one go to Linux (TC) */
+	__u8 fib_mark;			/* routing asks for the mark that rules have set (Linux 6.10) */
 	__u8 skb_born;			/* XDP on veth: frames may come from sockets of the peer */
 	__u8 peek;			/* enum shunt_peek */
 	__u8 guards;			/* words in use in `guard` */

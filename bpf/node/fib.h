@@ -11,6 +11,7 @@
 #include "nat.h"
 
 #define BPF_FIB_LOOKUP_SKIP_NEIGH_ (1U << 2)	/* Linux 6.3; not in older uapi headers */
+#define BPF_FIB_LOOKUP_MARK_BIT 5		/* BPF_FIB_LOOKUP_MARK, Linux 6.10; the mark is where the answer has the addresses */
 
 always_inline int fib_reason(long rc)
 {
@@ -73,7 +74,9 @@ always_inline int node_fib(struct packet *p)
 	p->fib->sport = p->sport;
 	p->fib->dport = p->dport;
 	p->fib->tot_len = fib_len(p);
-	r = fib_reason(bpf_fib_lookup(p->ctx, p->fib, sizeof(*p->fib), 0));
+	if (rules_on())	/* not read without the flag */
+		*(__u32 *)p->fib->smac = p->rules->value[SHUNT_V_MARK];
+	r = fib_reason(bpf_fib_lookup(p->ctx, p->fib, sizeof(*p->fib), (__u32)cfg.fib_mark << BPF_FIB_LOOKUP_MARK_BIT));
 	if (r == SHUNT_R_MTU && is_gso(p))
 		return SHUNT_R_SEGMENT_MTU;
 	if (r != NEXT)

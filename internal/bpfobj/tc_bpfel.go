@@ -182,6 +182,7 @@ type TCShuntConfig struct {
 	Onlink6         uint8
 	Ports           uint8
 	Marks           uint8
+	FibMark         uint8
 	SkbBorn         uint8
 	Peek            uint8
 	Guards          uint8
@@ -211,8 +212,10 @@ type TCShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
+	_               [3]byte
 	Hz              uint32
 	Counters        uint32
+	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64

@@ -191,6 +191,7 @@ type XDPShuntConfig struct {
 	Onlink6         uint8
 	Ports           uint8
 	Marks           uint8
+	FibMark         uint8
 	SkbBorn         uint8
 	Peek            uint8
 	Guards          uint8
@@ -220,8 +221,10 @@ type XDPShuntConfig struct {
 	Nat             uint8
 	Flows           uint8
 	Tunnel          uint8
+	_               [3]byte
 	Hz              uint32
 	Counters        uint32
+	_               [4]byte
 	Net             uint64
 	WatchdogJiffies uint64
 	Genid4          uint64

@@ -73,6 +73,7 @@ func features(f datapath.Features) (out []Result) {
 		{f.XDPFeatures, "XDP features of drivers", "drivers are known by a list of names", "6.3"},
 		{f.VethSKB, "XDP on veth", "frames that sockets sent cannot be told apart, so XDP stays off veth", "6.3"},
 		{f.SkipNeigh, "lookup without neighbour", "the reverse path check costs a little more", "6.3"},
+		{f.FibMark, "lookup by mark", "where rules set marks that routing asks for, packets go to Linux", "6.10"},
 	} {
 		if w.have {
 			out = append(out, Result{OK, w.subject, "supported", ""})

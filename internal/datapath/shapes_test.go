@@ -234,7 +234,7 @@ func vlanShapes(base bpfobj.Config, hook graph.Hook, conntrack bool, visit func(
 	for _, f := range shapeFeatures {
 		f.on(&all)
 	}
-	all.Marks = 1
+	all.Marks, all.FibMark = 1, 1
 	port := all
 	port.Bridge, port.BridgeVlans = 0, 0
 	for rest, c := range map[string]bpfobj.Config{"": base, " with everything": all, " with everything, no bridge's port": port} {

@@ -234,11 +234,11 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	if f.closed && !(family == model.IP4 && len(b.flowtables) > 0) { // connections in a flow table meet no rules, such as the one that put them there
 		why = append(why, f.Slow...)
 	}
-	// The route is looked up without a mark at XDP, and the way back nowhere with one.
 	if f.Problem != "" {
 		why = append(why, because(routedHooks[family]["forward"], "%s", f.Problem))
 	}
-	if f.routeMark && (policy.marks || b.validMark) {
+	// The way back is looked up without a mark, and so is the route before Linux 6.10.
+	if f.routeMark && (policy.marks && !b.policy.Kernel.FibMark || b.validMark) {
 		why = append(why, because(reason.RuleUnknown, "%s: netfilter rules set a mark that routing asks for", family))
 	}
 	return f, why

@@ -67,7 +67,7 @@ func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 	if b.graph.Notable4 {
 		nodes = append(nodes, Node{Kind: NodeSpecial})
 	}
-	nodes = append(nodes, fibNode(b.rules4, b.ecmp4, b.rules4.marks || b.validMark))
+	nodes = append(nodes, fibNode(b.rules4, b.ecmp4, b.rules4.marks || b.validMark, b.graph.Filter4))
 	if mode != "" {
 		iif := "egress"
 		if in.VRF != 0 {
@@ -88,7 +88,7 @@ func (b *builder) nodes6(p *Port, in *Input, push int) []Node {
 	if b.graph.Notable6 {
 		nodes = append(nodes, Node{Kind: NodeSpecial})
 	}
-	nodes = append(append(nodes, fibNode(b.rules6, b.ecmp6, b.rules6.marks), Node{Kind: NodeEgress}), rulesOut(b.graph.Filter6)...)
+	nodes = append(append(nodes, fibNode(b.rules6, b.ecmp6, b.rules6.marks, b.graph.Filter6), Node{Kind: NodeEgress}), rulesOut(b.graph.Filter6)...)
 	return append(nodes, Node{Kind: NodeGuard}, rewriteNode(p, in, push), Node{Kind: NodeRedirect})
 }
 
@@ -164,7 +164,10 @@ func (s Stage) node(kind string) []Node {
 	return []Node{n}
 }
 
-func fibNode(rules ruleFacts, ecmp, marks bool) Node {
+// MarksSet is what a fib node's parameter marks says where its lookup takes the mark that rules have set.
+const MarksSet = "set by rules"
+
+func fibNode(rules ruleFacts, ecmp, marks bool, f *Filter) Node {
 	n := Node{Kind: NodeFIB}
 	if rules.ports {
 		n = withParam(n, "ports", "rules")
@@ -172,7 +175,10 @@ func fibNode(rules ruleFacts, ecmp, marks bool) Node {
 	if ecmp {
 		n = withParam(n, "ecmp", "addresses")
 	}
-	if marks {
+	switch {
+	case marks && f != nil && f.routeMark:
+		n = withParam(n, "marks", MarksSet)
+	case marks:
 		n = withParam(n, "marks", "asked")
 	}
 	return n

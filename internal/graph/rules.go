@@ -21,7 +21,7 @@ const defaultRules4 = 3
 
 // ruleFacts is what a family's policy rules mean for every interface. The rules themselves are evaluated live by
 // bpf_fib_lookup, with the packet's addresses, ingress interface, TOS or flow label, and, where a rule needs them, its protocol
-// and ports; marks are 0 at XDP, and at TC other packets go up.
+// and ports, and the mark that rules have set (Linux 6.10); what comes with a mark goes up.
 type ruleFacts struct {
 	why    []Why
 	ports  bool            // a rule looks at the protocol or at ports

@@ -435,6 +435,7 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 				}
 				if n.Kind == graph.NodeFIB && n.Params["marks"] != "" {
 					c.Marks = flag(hook == graph.TC)
+					c.FibMark |= flag(n.Params["marks"] == graph.MarksSet)
 				}
 			}
 		}

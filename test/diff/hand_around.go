@@ -217,7 +217,7 @@ func frozenNexthops() hand {
 // Hands are all cases written by hand.
 func Hands() []hand {
 	var out []hand
-	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), lowerTraps(), trackTraps(), manyRules(), natTraps(), learnedTraps(), resets(),
+	for _, list := range [][]hand{packetTraps(), routeTraps(), policyTraps(), markTraps(), neighbourTraps(), aroundTraps(), listenerTraps(), foreignTraps(), socketTraps(), exoticTraps(), reasonTraps(), changeTraps(), ruleTraps(), ipsetTraps(), stackedTraps(), lowerTraps(), trackTraps(), manyRules(), natTraps(), learnedTraps(), resets(),
 		bridgeTraps(), bridgePortTraps(), bridgeFrozenTraps(), bridgeAroundTraps(), bridgeNetfilterTraps(), bridgeSwitchTraps(), bridgeChainTraps(), bridgeVLANTraps(), overlayTraps(), overlayBridgeTraps(), overlayFaultTraps(), overlayFlagTraps(), hookTraps(), offloadedTraps()} {
 		out = append(out, list...)
 	}
