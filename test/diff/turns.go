@@ -46,9 +46,6 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 				at := group % 2
 				out[i].hooks, out[i].spare = out[i].hooks[at:at+1], out[i].hooks[1-at:2-at]
 			}
-			if (i/4+number/allTurns)%4 == 0 {
-				out[i].both = out[i].hooks[0]
-			}
 			if h.takesTurns() && group/2 != 0 {
 				idle = append(idle, i)
 				continue
@@ -66,6 +63,16 @@ func turnsOf(cases []hand, hooks []string, number int) []chosen {
 		if !alone {
 			out[i] = chosen{}
 		}
+	}
+	runs := 0
+	for i := range out {
+		if number == everyTurn || len(out[i].hooks) == 0 {
+			continue
+		}
+		if (runs+number/allTurns)%4 == 0 {
+			out[i].both = out[i].hooks[0]
+		}
+		runs++
 	}
 	return out
 }
