@@ -29,8 +29,7 @@ func TestFiltersLoad(t *testing.T) {
 		}
 		for i, s := range c.Steps {
 			for _, cmd := range s.Commands {
-				filter := strings.Contains(cmd, "tables") || strings.HasPrefix(cmd, "nft") || strings.HasPrefix(cmd, "ipset")
-				if !filter {
+				if tool, _, _ := strings.Cut(strings.ReplaceAll(cmd, "\n", " "), " "); !strings.Contains(tool, "tables") && tool != "nft" && tool != "ipset" {
 					continue
 				}
 				said, err := twin.apply([]string{cmd})

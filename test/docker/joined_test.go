@@ -64,9 +64,19 @@ func TestJoined(t *testing.T) {
 
 func newJoined(t *testing.T) *joined {
 	t.Helper()
+	j := newPair(t, nil, nil)
+	for i, w := range j.at {
+		w.both(func(_ int, h *host) { h.join(i + 1) })
+	}
+	return j
+}
+
+// newPair makes both hosts twice, with a dockerd in each, and runs shunt in two. Options are dockerd's; more are options of shunt, and may be nil.
+func newPair(t *testing.T, options []string, more func(*host) []string) *joined {
+	t.Helper()
 	agent := prepare(t)
 	j := &joined{T: t, at: [2]*twins{{T: t}, {T: t}}}
-	defer j.at[0].phase("two hosts, twice: dockers, networks, tunnels and containers")()
+	defer j.at[0].phase("two hosts, twice: dockers")()
 	for v, variant := range []string{"linux", "shunt"} {
 		end := func(i int) lab.End {
 			return lab.End{Node: fmt.Sprint("host", i), Name: "eth0", Addrs: prefixes(fmt.Sprintf("192.0.2.%d/24", i))}
@@ -74,16 +84,17 @@ func newJoined(t *testing.T) *joined {
 		n := lab.BuildT(t, lab.Topology{Links: []lab.Link{{A: end(1), B: end(2)}}, Nodes: []lab.Node{{Name: "host1"}, {Name: "host2"}}})
 		for i, w := range j.at {
 			node := fmt.Sprint("host", i+1)
-			h := newHostIn(t, n, node, nil, variant+"-"+node, agent, stack{}, nil, nil)
+			h := newHostIn(t, n, node, nil, variant+"-"+node, agent, stack{}, nil, options)
 			w.hosts[v] = h
 			h.serve(h.ns.Path())
 			if v == 1 {
-				h.shunt = beside.StartShunt(t, *program, h.ns, h.dir) // before the first network: everything is discovered
+				var args []string
+				if more != nil {
+					args = more(h)
+				}
+				h.shunt = beside.StartShunt(t, *program, h.ns, h.dir, args...) // before the first network: everything is discovered
 			}
 		}
-	}
-	for i, w := range j.at {
-		w.both(func(_ int, h *host) { h.join(i + 1) })
 	}
 	return j
 }

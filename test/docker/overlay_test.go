@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/shuntnet/shunt/internal/api"
-	"github.com/shuntnet/shunt/internal/lab"
-	"github.com/shuntnet/shunt/test/beside"
 )
 
 // overlays are networks of Docker's overlay driver; their containers at a host, 1 or 2, have the address beside it.
@@ -39,24 +37,10 @@ func TestOverlayDriver(t *testing.T) {
 
 func newSwarm(t *testing.T) *joined {
 	t.Helper()
-	agent := prepare(t)
-	j := &joined{T: t, at: [2]*twins{{T: t}, {T: t}}}
-	defer j.at[0].phase("two hosts, twice: dockers, swarm, networks and containers")()
-	for v, variant := range []string{"linux", "shunt"} {
-		end := func(i int) lab.End {
-			return lab.End{Node: fmt.Sprint("host", i), Name: "eth0", Addrs: prefixes(fmt.Sprintf("192.0.2.%d/24", i))}
-		}
-		n := lab.BuildT(t, lab.Topology{Links: []lab.Link{{A: end(1), B: end(2)}}, Nodes: []lab.Node{{Name: "host1"}, {Name: "host2"}}})
-		for i, w := range j.at {
-			node := fmt.Sprint("host", i+1)
-			h := newHostIn(t, n, node, nil, variant+"-"+node, agent, stack{}, nil, []string{"--live-restore=false"}) // which a swarm does not have
-			w.hosts[v] = h
-			h.serve(h.ns.Path())
-			if v == 1 {
-				h.shunt = beside.StartShunt(t, *program, h.ns, h.dir, "--netns", h.execRoot()+"/netns/1-*")
-				t.Cleanup(func() { h.ns.Output("%s stop --detach --runtime-dir %s", *program, filepath.Join(h.dir, "shunt")) })
-			}
-		}
+	j := newPair(t, []string{"--live-restore=false"}, func(h *host) []string { return []string{"--netns", h.execRoot() + "/netns/1-*"} }) // a swarm has no live restore
+	for _, w := range j.at {
+		h := w.hosts[1]
+		t.Cleanup(func() { h.ns.Output("%s stop --detach --runtime-dir %s", *program, filepath.Join(h.dir, "shunt")) })
 	}
 	j.at[0].both(func(_ int, h *host) { h.joinSwarm(1, "") })
 	var tokens [2]string
