@@ -74,7 +74,7 @@ always_inline int node_fib(struct packet *p)
 	p->fib->sport = p->sport;
 	p->fib->dport = p->dport;
 	p->fib->tot_len = fib_len(p);
-	if (rules_on())	/* not read without the flag */
+	if (cfg.fib_mark && rules_on())
 		*(__u32 *)p->fib->smac = p->rules->value[SHUNT_V_MARK];
 	r = fib_reason(bpf_fib_lookup(p->ctx, p->fib, sizeof(*p->fib), (__u32)cfg.fib_mark << BPF_FIB_LOOKUP_MARK_BIT));
 	if (r == SHUNT_R_MTU && is_gso(p))

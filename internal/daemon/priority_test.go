@@ -75,7 +75,7 @@ func TestStepAsideEnds(t *testing.T) {
 	}
 	before := nice()
 	if before == starting || !mayRaise(before) {
-		t.Skip("this process may not change its priority")
+		t.Skip("this process may not change its priority (no CAP_SYS_NICE and no RLIMIT_NICE, both were asked)")
 	}
 	defer stepAside(50 * time.Millisecond)()
 	until(t, "the priority is back", func() bool { return nice() == before })

@@ -107,23 +107,33 @@ var (
 // asksTranslated says whether rules behind the translation ask for what it changes: a receiver at prerouting, a sender at postrouting. Chains that do not (the assignment of helpers by zones,
 // a check of IPv6's reverse paths) say the same of the packet as it came. A rule that is not understood leaves the packets that come to it to Linux in any case.
 func (b *builder) asksTranslated(h model.NFHook) bool {
-	if !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
+	if h.Kind != model.NFTables || !b.policy.Kernel.Rules || !filtered(b.net.Filter, h) {
 		return true
 	}
+	known, key := b.policy.Memo.asked(b.net.Filter).translated, behindChain{h.Family, h.Hook, h.Table, h.Chain}
+	asks, ok := known[key]
+	if !ok {
+		asks = asksOf(b.net.Filter, key)
+		known[key] = asks
+	}
+	return asks
+}
+
+func asksOf(rs *ruleset.Ruleset, c behindChain) bool {
 	family, fields := ruleset.IP4, translatedReceiver
-	if h.Family == model.IP6 {
+	if c.family == model.IP6 {
 		family = ruleset.IP6
 	}
-	if h.Hook == "postrouting" {
+	if c.hook == "postrouting" {
 		fields = translatedSender
 	}
-	for i := range b.net.Filter.Tables {
-		t := &b.net.Filter.Tables[i]
-		if t.Name == h.Table && t.Dialect == ruleset.NFT && (t.Family == ruleset.Inet || t.Family == family) && rules.Asks(b.net.Filter, t, h.Chain, family, fields) {
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Name == c.table && t.Dialect == ruleset.NFT && (t.Family == ruleset.Inet || t.Family == family) && rules.Asks(rs, t, c.chain, family, fields) {
 			return true
 		}
 	}
-	return h.Kind != model.NFTables
+	return false
 }
 
 // passedByTracked says whether a hook concerns no packet that the conntrack node lets go on: that of tracking itself, and nat chains, which

@@ -263,32 +263,25 @@ func (b *builder) types6(family model.Family, policy ruleFacts) bool {
 type asked struct {
 	back  bool // the route to the sender
 	types bool // types of addresses
+	// translated is filled on demand: whether a chain behind the translation asks for what it changes (asksTranslated).
+	translated map[behindChain]bool
 }
 
-func askedBy(rs *ruleset.Ruleset) (out asked) {
-	note := func(fields ...ruleset.Field) {
-		for _, f := range fields {
-			out.back = out.back || f == ruleset.RouteBack || f == ruleset.RouteBackBy
-			out.types = out.types || f == ruleset.SrcAddrType || f == ruleset.DstAddrType
-		}
-	}
+// behindChain is a chain that packets of a family meet at a hook.
+type behindChain struct {
+	family             model.Family
+	hook, table, chain string
+}
+
+func askedBy(rs *ruleset.Ruleset) asked {
+	out := asked{translated: map[behindChain]bool{}}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
 				for _, s := range r.Steps {
-					switch s := s.(type) {
-					case ruleset.Test:
-						note(s.Field)
-					case ruleset.AnyTest:
-						for _, t := range s.Of {
-							note(t.Field)
-						}
-					case ruleset.Lookup:
-						note(s.Key...)
-					case ruleset.VerdictMap:
-						note(s.Key...)
-					case ruleset.SetByMap:
-						note(s.Key...)
+					for _, f := range rules.AskedFor(s) {
+						out.back = out.back || f == ruleset.RouteBack || f == ruleset.RouteBackBy
+						out.types = out.types || f == ruleset.SrcAddrType || f == ruleset.DstAddrType
 					}
 				}
 			}
