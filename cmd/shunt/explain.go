@@ -76,6 +76,9 @@ func optionTable() string {
 
 func printExplanation(w *screen, x *api.Explanation) {
 	fmt.Fprintf(w, "%s receives %s\n", w.paint(bold, x.Interface), x.Packet)
+	if x.Assumed != "" {
+		fmt.Fprintf(w, "  %s\n", w.paint(dim, "assuming that "+x.Assumed))
+	}
 	for _, s := range x.Steps {
 		switch {
 		case s.Reason == "fast":

@@ -169,9 +169,10 @@ type NeighbourRow struct {
 // Explanation is the answer to VerbExplain.
 type Explanation struct {
 	Interface string            `json:"interface"`
-	Packet    string            `json:"packet"` // the frame in words
-	Frame     string            `json:"frame"`  // hex, as it came in
-	Steps     []ExplanationStep `json:"steps"`  // one for each hook that the packet met
+	Packet    string            `json:"packet"`            // the frame in words
+	Assumed   string            `json:"assumed,omitempty"` // at a port of a bridge: where the addresses of the frame are from that were not given
+	Frame     string            `json:"frame"`             // hex, as it came in
+	Steps     []ExplanationStep `json:"steps"`             // one for each hook that the packet met
 	Fast      bool              `json:"fast"`
 	Reason    string            `json:"reason"` // of the last step; "fast" when forwarded
 	Egress    string            `json:"egress,omitempty"`

@@ -29,12 +29,13 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
-	frame, err := desc.Frame(addressed(s.Network, link, desc))
+	to, assumed := ends(s.Network, link, desc)
+	frame, err := desc.Frame(to)
 	if err != nil {
 		return nil, api.Errorf(api.KindUsage, "%v", err)
 	}
 	x := &explainer{state: s, data: d, frame: frame,
-		out: &api.Explanation{Interface: asked, Packet: packet.Describe(frame), Frame: hex.EncodeToString(frame), Steps: []api.ExplanationStep{}}}
+		out: &api.Explanation{Interface: asked, Packet: packet.Describe(frame), Assumed: assumed, Frame: hex.EncodeToString(frame), Steps: []api.ExplanationStep{}}}
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}

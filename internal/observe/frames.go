@@ -4,17 +4,14 @@ package observe
 
 import (
 	"encoding/binary"
-	"net"
 	"slices"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
-	"github.com/shuntnet/shunt/internal/packet"
 	"github.com/shuntnet/shunt/internal/rules"
 )
 
@@ -63,27 +60,6 @@ func (x *explainer) beforeBridgeNetfilter(t *ruleset.Table, c *ruleset.Chain) bo
 	})
 	shown := slices.IndexFunc(of, func(h model.NFHook) bool { return h.Kind == model.BridgeNF })
 	return shown < 0 || slices.IndexFunc(of, func(h model.NFHook) bool { return h.Table == t.Name && h.Chain == c.Name }) < shown
-}
-
-// addressed is the address that a sender writes into the packets that a device receives: the device's own; at a port of a bridge the bridge's or, where the destination is
-// behind the bridge as well, the station's, as far as Linux knows it. It must be called in the namespace.
-func addressed(network *model.Network, link *model.Link, desc *packet.Description) net.HardwareAddr {
-	own, br := net.HardwareAddr(link.MAC[:]), network.Link(link.Master)
-	dst := net.IP(desc.Dst.Addr().AsSlice())
-	if br == nil || link.Port == nil || dst == nil {
-		return own
-	}
-	routes, err := netlink.RouteGet(dst)
-	if err != nil || len(routes) == 0 || routes[0].LinkIndex != br.Index || routes[0].Gw != nil {
-		return br.MAC[:]
-	}
-	stations, _ := netlink.NeighList(br.Index, 0) // without them the address is the port's own
-	for _, n := range stations {
-		if n.IP.Equal(dst) && len(n.HardwareAddr) == len(own) {
-			return n.HardwareAddr
-		}
-	}
-	return own
 }
 
 // station asks a bridge for the port at which it knows a station; 0 for none. It must be called in the namespace.

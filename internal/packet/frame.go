@@ -35,7 +35,7 @@ func (d *Description) Frame(own net.HardwareAddr) ([]byte, error) {
 // ethernet gives addresses, tags and type.
 func (d *Description) ethernet(own net.HardwareAddr) []byte {
 	dst, src := own, senderMAC
-	if d.Proto == "arp" && !d.has("reply") {
+	if d.Proto == "arp" && !d.Has("reply") {
 		dst = layers.EthernetBroadcast
 	}
 	if v, ok := d.options["dmac"]; ok {
@@ -73,7 +73,7 @@ func (d *Description) network() ([]byte, error) {
 		return nil, err
 	}
 	payload := payloadBytes
-	if d.has("len") {
+	if d.Has("len") {
 		if payload = int(d.number("len", 0)) - len(base); payload < 0 {
 			return nil, fmt.Errorf("option len=%d: the headers alone need %d bytes", d.number("len", 0), len(base))
 		}
@@ -82,7 +82,7 @@ func (d *Description) network() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.has("badsum") {
+	if d.Has("badsum") {
 		out[10] ^= 0xff
 	}
 	return out, nil
@@ -104,13 +104,13 @@ func (d *Description) ip() gopacket.NetworkLayer {
 	}
 	ip := &layers.IPv4{Version: 4, SrcIP: src, DstIP: dst, TTL: ttl, TOS: tos, Protocol: d.protocol(),
 		Id: uint16(d.number("id", 1)), FragOffset: uint16(d.number("frag", 0) / 8)}
-	if d.has("df") {
+	if d.Has("df") {
 		ip.Flags |= layers.IPv4DontFragment
 	}
-	if d.has("mf") {
+	if d.Has("mf") {
 		ip.Flags |= layers.IPv4MoreFragments
 	}
-	if d.has("rr") { // RFC 791: type 7, length, pointer, room for one address, and an end of the list
+	if d.Has("rr") { // RFC 791: type 7, length, pointer, room for one address, and an end of the list
 		ip.Options = []layers.IPv4Option{{OptionType: 7, OptionLength: 7, OptionData: []byte{4, 0, 0, 0, 0}}, {OptionType: 0, OptionLength: 1}}
 	}
 	return ip
@@ -172,7 +172,7 @@ func (d *Description) arp() ([]byte, error) {
 		from = v.mac
 	}
 	op := uint16(layers.ARPRequest)
-	if d.has("reply") {
+	if d.Has("reply") {
 		op = layers.ARPReply
 	}
 	return serialize(&layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: op,

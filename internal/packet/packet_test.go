@@ -134,7 +134,7 @@ func FuzzParse(f *testing.F) {
 		}
 		Describe(frame)
 		Changes(frame, frame)
-		if d.Raw != nil || d.Proto == "arp" || d.has("badsum") || d.Src.Addr().Is6() {
+		if d.Raw != nil || d.Proto == "arp" || d.Has("badsum") || d.Src.Addr().Is6() {
 			return
 		}
 		p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)

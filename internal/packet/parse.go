@@ -67,8 +67,8 @@ var Options = []Option{
 	{"reply", "an ARP reply, not a request", bare, 0, "arp"},
 	{"vlan", "802.1Q tag, or two from outer to inner: vlan=5 or vlan=100,5", tags, 4094, "all"},
 	{"svlan", "802.1ad outer tag, put before those of vlan", tags, 4094, "all"},
-	{"smac", "source MAC (02:00:00:00:00:01)", mac, 0, "all"},
-	{"dmac", "destination MAC (the interface's own; of an ARP request broadcast; at a port of a bridge the bridge's, or that of a station behind it that Linux knows)", mac, 0, "all"},
+	{"smac", "source MAC (at a port of a bridge that of the sender, as far as Linux knows it; else 02:00:00:00:00:01)", mac, 0, "all"},
+	{"dmac", "destination MAC (the interface's own; of an ARP request broadcast; at a port of a bridge that of the station behind it, as far as Linux knows it; else the bridge's)", mac, 0, "all"},
 	{"pad", "length to which the frame is filled up with zeros", number, 65535, "all"},
 }
 
@@ -249,11 +249,11 @@ func (d *Description) check() error {
 		return fmt.Errorf("icmp6 goes between IPv6 addresses; for IPv4 use icmp")
 	}
 	if v6 {
-		if d.has("id") && d.Proto != "icmp6" {
+		if d.Has("id") && d.Proto != "icmp6" {
 			return fmt.Errorf("option %q is of IPv4 or of an ICMP echo; an IPv6 header has no such field", "id")
 		}
 		for _, name := range []string{"df", "mf", "frag", "rr", "badsum"} {
-			if d.has(name) {
+			if d.Has(name) {
 				return fmt.Errorf("option %q is of IPv4; an IPv6 header has no such field", name)
 			}
 		}
@@ -264,7 +264,11 @@ func (d *Description) check() error {
 	return nil
 }
 
-func (d *Description) has(name string) bool { _, ok := d.options[name]; return ok }
+// Has says whether an option is given.
+func (d *Description) Has(name string) bool { _, ok := d.options[name]; return ok }
+
+// From has the packet sent by another station than the usual one.
+func (d *Description) From(mac net.HardwareAddr) { d.options["smac"] = value{mac: mac} }
 
 func (d *Description) number(name string, otherwise uint64) uint64 {
 	if v, ok := d.options[name]; ok {
