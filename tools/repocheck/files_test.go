@@ -154,27 +154,3 @@ func TestMakeTargets(t *testing.T) {
 		}
 	}
 }
-
-// TestLinks: what the documents point to exists.
-func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)\s#]+)(#[^)\s]*)?\)|(?:src|srcset)="([^"]+)"`)
-	checked := 0
-	for _, f := range tree(t) {
-		if path.Ext(f.Path) != ".md" || f.Vendored() {
-			continue
-		}
-		for _, m := range link.FindAllStringSubmatch(string(f.Text), -1) {
-			to := m[1] + m[3]
-			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
-				continue
-			}
-			checked++
-			if _, err := os.Stat(filepath.Join(root, path.Dir(f.Path), to)); err != nil {
-				t.Errorf("%s points to %s, which is not there", f.Path, to)
-			}
-		}
-	}
-	if checked == 0 {
-		t.Error("no link found in any document: the pattern is wrong")
-	}
-}
