@@ -13,7 +13,7 @@ func newCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "look at kernel, drivers, offloads and conflicts, with advice",
-		Long: `Print one line for each thing that shunt depends on: [OK], [WARN] (works, but less or slower than it could) or [FAIL] (does not work), with what would help.
+		Long: `Print one line for each thing that shunt depends on: [OK], [WARN] where something works, but less or slower than it could, or [FAIL] where it does not, with what would help.
 It needs no daemon and changes nothing. Exit status: 0 without failures, 3 with.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -88,7 +88,7 @@ func printExplanation(w *screen, x *api.Explanation) {
 		case s.Loaded:
 			fmt.Fprintf(w, "  %s  %s by node %s: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), s.Node, w.paint(bold, s.Reason))
 		default:
-			fmt.Fprintf(w, "  %s  %s, no program is attached here: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), w.paint(bold, s.Reason))
+			fmt.Fprintf(w, "  %s  %s, no program looks at it here: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), w.paint(bold, s.Reason))
 		}
 		fmt.Fprintf(w, "       %s\n", s.Doc)
 		if len(s.Passed) > 0 {
