@@ -115,7 +115,7 @@ func (w *ruleWriter) steps() bool {
 				return w.verdict(s)
 			}
 		case ruleset.VerdictMap:
-			if why := w.ix.unsure(ruleset.Lookup{Set: s.Set, Key: s.Key}); why != "" {
+			if why := w.ix.unsure(s.Lookup()); why != "" {
 				return w.slow(why)
 			}
 			if i != len(steps)-1 {
@@ -369,7 +369,7 @@ func (w *ruleWriter) verdictMap(s ruleset.VerdictMap) bool {
 		w.over, w.hasOver = w.label(), true
 	}
 	var changes groups
-	m := &Map{Of: ruleset.Lookup{Set: s.Set, Key: s.Key}, Return: w.ret, Lists: map[string]int{}}
+	m := &Map{Of: s.Lookup(), Return: w.ret, Lists: map[string]int{}}
 	for _, e := range w.ix.rs.Sets[s.Set].Elements {
 		if v := e.Verdict; v != nil && (v.Code == ruleset.Jump || v.Code == ruleset.Goto) {
 			if c := w.ix.chains[w.table][v.Chain]; c != nil {

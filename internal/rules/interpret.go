@@ -339,7 +339,7 @@ func (r *run) unseen(l ruleset.Lookup) bool {
 }
 
 func (r *run) verdictMap(by Ref, m ruleset.VerdictMap) (v ruleset.Verdict, failed bool) {
-	l := ruleset.Lookup{Set: m.Set, Key: m.Key}
+	l := m.Lookup()
 	if why := r.ix.unsure(l); why != "" {
 		return ruleset.Verdict{Code: r.slow(by, why)}, false
 	}

@@ -91,7 +91,7 @@ func FuzzFlattenedMeansTheSame(f *testing.F) { f.Fuzz(rapid.MakeFuzz(sameMeaning
 func TestRandomRulesAreNotDull(t *testing.T) {
 	outcomes := [...]string{"accepted", "dropped", "slowed"}
 	seen := map[string]int{}
-	const sets, packets = 500, 12
+	const sets, packets = 700, 12
 	ruleset := rapid.Custom(func(t *rapid.T) *Ruleset { return someRuleset(t) })
 	packet := rapid.Custom(func(t *rapid.T) Packet { return somePacket(t, IP4) })
 	for i := range sets {

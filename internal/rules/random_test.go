@@ -94,6 +94,7 @@ type builder struct {
 	*rapid.T
 	rs   *Ruleset
 	keys [][]Field // of each set
+	mask [][]Value // of its parts, if parts of fields are looked up
 
 	verdictMap int // the set that is the table's verdict map, -1 if it has none
 }
@@ -144,6 +145,13 @@ func (b *builder) set(dialect Dialect, chains []string) {
 	}
 	b.rs.Sets = append(b.rs.Sets, s)
 	b.keys = append(b.keys, key)
+	var masks []Value
+	if dialect == NFT && !s.Data && b.n(0, 4, "parts") == 0 {
+		for _, f := range key {
+			masks = append(masks, rapid.SampledFrom([]Value{{}, Num(0xf), Num(0xfc), Max(f.Width()).And(Num(0xf).Not())}).Draw(b.T, "mask").And(Max(f.Width())))
+		}
+	}
+	b.mask = append(b.mask, masks)
 }
 
 func (b *builder) verdict(chains []string) Verdict {
@@ -169,7 +177,7 @@ func (b *builder) lookup() (Lookup, bool) {
 		return Lookup{}, false
 	}
 	i := rapid.SampledFrom(plain).Draw(b.T, "set")
-	l := Lookup{Set: SetID(i), Key: b.keys[i], Not: b.n(0, 2, "not in") == 0}
+	l := Lookup{Set: SetID(i), Key: b.keys[i], Masks: b.mask[i], Not: b.n(0, 2, "not in") == 0}
 	if b.rs.Sets[i].Dialect == IPSet && b.n(0, 4, "list") == 0 {
 		l.Of = []Lookup{{Set: l.Set, Key: l.Key}}
 		l.Key = nil
@@ -235,7 +243,7 @@ func (b *builder) rule(chains []string, number int) Rule {
 	switch b.n(0, 9, "end") {
 	case 0:
 		if b.verdictMap >= 0 {
-			r.Steps = append(r.Steps, VerdictMap{Set: SetID(b.verdictMap), Key: b.keys[b.verdictMap]})
+			r.Steps = append(r.Steps, VerdictMap{Set: SetID(b.verdictMap), Key: b.keys[b.verdictMap], Masks: b.mask[b.verdictMap]})
 		}
 	case 1:
 	default:

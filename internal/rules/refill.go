@@ -127,7 +127,7 @@ func (ix *index) refillable(id ruleset.SetID) bool {
 
 // within writes the lookup in a plain set as a test of the keys that packets of the region can have: a set may be large, and who is asked has one of a few.
 func (f *flattener) within(l ruleset.Lookup) (t ruleset.Test, ok bool) {
-	if len(f.only) == 0 || l.Of != nil || len(l.Key) != 1 {
+	if len(f.only) == 0 || l.Of != nil || len(l.Key) != 1 || l.Masks != nil {
 		return t, false
 	}
 	s := &f.ix.rs.Sets[l.Set]

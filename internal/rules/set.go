@@ -182,6 +182,9 @@ func (w *walk) lookup(rs *ruleset.Ruleset, l ruleset.Lookup, ask func(ruleset.Fi
 		if p != there {
 			return false, nil, p
 		}
+		if l.Masks != nil && l.Masks[i] != (ruleset.Value{}) {
+			v = v.And(l.Masks[i])
+		}
 		key[i] = v
 	}
 	e := find(&rs.Sets[l.Set], key)

@@ -113,7 +113,7 @@ func StepText(rs *ruleset.Ruleset, s ruleset.Step) string {
 	case ruleset.Verdict:
 		return strings.TrimSpace([...]string{"continue", "accept", "drop", "return", "jump", "goto"}[s.Code] + " " + s.Chain)
 	case ruleset.VerdictMap:
-		return strings.Replace(lookupText(rs, ruleset.Lookup{Set: s.Set, Key: s.Key}), "@", "vmap @", 1)
+		return strings.Replace(lookupText(rs, s.Lookup()), "@", "vmap @", 1)
 	case ruleset.Unknown:
 		return "unknown: " + s.Name
 	case ruleset.Slow:
@@ -124,8 +124,11 @@ func StepText(rs *ruleset.Ruleset, s ruleset.Step) string {
 
 func lookupText(rs *ruleset.Ruleset, l ruleset.Lookup) string {
 	var key []string
-	for _, f := range l.Key {
+	for i, f := range l.Key {
 		key = append(key, f.String())
+		if mask := l.Part(i, ruleset.Range{}).Mask; mask != (ruleset.Value{}) {
+			key[i] += fmt.Sprintf(" & %#x", mask.Lo)
+		}
 	}
 	op := " @"
 	if l.Not {

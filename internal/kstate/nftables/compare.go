@@ -103,27 +103,34 @@ func (m *machine) between(v *value, ranges []rs.Range, not bool) (rs.Test, error
 		t.Not = not != slices.ContainsFunc(ranges, func(r rs.Range) bool { return isZero(r.Lo) })
 		return t, nil
 	}
-	full := rs.Max(s.width)
 	for _, r := range ranges {
-		if s.lo > 0 {
-			low := rs.Max(s.lo)
-			up := shift(r.Lo, s.lo)
-			if !isZero(r.Lo.And(low)) {
-				up = up.Next()
-			}
-			r = rs.Range{Lo: up, Hi: shift(r.Hi, s.lo)}
-		} else if s.lo < 0 {
-			r = rs.Range{Lo: shift(r.Lo, s.lo), Hi: shift(r.Hi, s.lo)}
+		if r, some := s.within(r); some {
+			t.Ranges = append(t.Ranges, r)
 		}
-		if r.Lo.Compare(full) > 0 || r.Lo.Compare(r.Hi) > 0 {
-			continue
-		}
-		if r.Hi.Compare(full) > 0 {
-			r.Hi = full
-		}
-		t.Ranges = append(t.Ranges, r)
 	}
 	return t, nil
+}
+
+// within is a range of numbers of the value in terms of the field; false where no value of the field is in it.
+func (s segment) within(r rs.Range) (rs.Range, bool) {
+	full := rs.Max(s.width)
+	if s.lo > 0 {
+		low := rs.Max(s.lo)
+		up := shift(r.Lo, s.lo)
+		if !isZero(r.Lo.And(low)) {
+			up = up.Next()
+		}
+		r = rs.Range{Lo: up, Hi: shift(r.Hi, s.lo)}
+	} else if s.lo < 0 {
+		r = rs.Range{Lo: shift(r.Lo, s.lo), Hi: shift(r.Hi, s.lo)}
+	}
+	if r.Lo.Compare(full) > 0 || r.Lo.Compare(r.Hi) > 0 {
+		return r, false
+	}
+	if r.Hi.Compare(full) > 0 {
+		r.Hi = full
+	}
+	return r, true
 }
 
 // ordered makes sure that a comparison of bytes is one of numbers.

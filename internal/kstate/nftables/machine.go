@@ -23,6 +23,8 @@ type value struct {
 	data []byte // a constant
 	why  string // not modelled, because
 	by   *mapped
+	of   *value // what was shifted by down bits to the right to make this; nothing but a lookup of parts of fields knows what to do with it
+	down int
 	dep  int // index of the word in the text that tested what this relies on, -1 for none
 }
 
@@ -153,6 +155,9 @@ func (m *machine) outdate(s rs.Step) {
 	}
 	for i := range m.regs {
 		v := m.regs[i].v
+		if v != nil && v.of != nil {
+			v = v.of
+		}
 		if v == nil || v.why != "" {
 			continue
 		}
@@ -392,8 +397,9 @@ func pick(names []string, i uint32) string {
 }
 
 func (m *machine) bitwise(e *Bitwise) {
-	v := *m.get(e.Src, int(e.Len))
-	v.by = nil
+	from := m.get(e.Src, int(e.Len))
+	v := *from
+	v.by, v.of = nil, nil
 	switch {
 	case e.Op != 0 || e.Src2 != NoReg || len(e.Mask) != int(e.Len) || len(e.Xor) != int(e.Len) || e.Len == 0 || e.Len > 16:
 		v.name, v.from, v.data = "("+v.title()+" shifted or combined)", nil, nil
@@ -401,6 +407,11 @@ func (m *machine) bitwise(e *Bitwise) {
 			v.why = "the operation is not modelled"
 		}
 		v.size = min(max(int(e.Len), 1), 64)
+		if from.shifts(e) {
+			of := *from
+			of.by = nil
+			v.of, v.down = &of, int(e.Shift)
+		}
 	case v.data != nil:
 		out := make([]byte, e.Len)
 		for i := range out {
@@ -419,9 +430,19 @@ func (m *machine) bitwise(e *Bitwise) {
 	m.store(e.Dst, &v)
 }
 
+// shifts says whether an expression moves what a mask has left of a value to the right, and all of that stays. The kernel shifts words of four bytes in its own order
+// (nft_bitwise_eval_rshift()): a number in that order, or one byte, behind which the word has zeros.
+func (v *value) shifts(e *Bitwise) bool {
+	const toTheRight = 2
+	if e.Op != toTheRight || e.Src2 != NoReg || e.Mask != nil || e.Xor != nil || v.why != "" || v.from == nil || !isZero(v.xor) || int(e.Len) != v.size || !littleEndian {
+		return false
+	}
+	return (v.size == 1 || v.size == 4 && v.host) && e.Shift > 0 && int(e.Shift) < 8*v.size && isZero(v.mask.And(rs.Max(int(e.Shift))))
+}
+
 func (m *machine) byteorder(e *Byteorder) {
 	v := *m.get(e.Src, int(e.Len))
-	v.by = nil
+	v.by, v.of = nil, nil
 	switch {
 	case int(e.Len) == v.size && e.Size == e.Len && v.data == nil && v.size <= 8:
 		v.host = !v.host

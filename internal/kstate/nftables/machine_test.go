@@ -3,7 +3,9 @@
 package nftables
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/kstate/xtables"
@@ -118,6 +120,93 @@ func TestRegistersKeepWhatWasLoaded(t *testing.T) {
 	} {
 		if steps := translated(familyIP4, Rule{Exprs: c.exprs}); left(steps) != c.left {
 			t.Errorf("%s: %+v", what, steps)
+		}
+	}
+}
+
+// TestMapOfParts: a verdict map, or a concatenation, of one rule's own is asked for parts of fields in terms of the fields; all else than whole bits of one field that stay is Linux's.
+func TestMapOfParts(t *testing.T) {
+	const addrType, markType, dscpType = 7, 19, 36
+	verdict := func(key ...byte) Element { return Element{Key: key, Data: &Data{Verdict: &VerdictData{Code: nfDrop}}} }
+	of := func(typ, n uint32, elements ...Element) Set {
+		return Set{Name: "__map0", Flags: SetAnonymous | SetConstant | SetMap, DataType: verdictType, KeyType: typ, KeyLen: n, Elements: elements}
+	}
+	named := of(markType, 4, verdict(1, 0, 0, 0))
+	named.Flags = SetMap
+	both := Set{Name: "__map0", Flags: SetAnonymous | SetConstant | SetConcat, KeyType: addrType<<6 | dscpType, KeyLen: 8, Elements: []Element{{Key: []byte{10, 0, 0, 1, 8, 0, 0, 0}}}}
+	ask := &Lookup{Set: "__map0", Dst: Verdict, Map: true}
+	mark := &Meta{Key: 3}
+	and := func(mask ...byte) Expr {
+		return &Bitwise{Len: uint32(len(mask)), Src2: NoReg, Mask: mask, Xor: make([]byte, len(mask))}
+	}
+	down := func(n, by uint32) Expr { return &Bitwise{Len: n, Src2: NoReg, Op: 2, Shift: by} }
+	dscp := &Payload{Base: baseNetwork, Offset: 1, Len: 1}
+	flowed := &Bitwise{Len: 4, Src2: NoReg, Mask: []byte{255, 0, 0, 0}, Xor: []byte{1, 0, 0, 0}}
+	part := func(f rs.Field, mask uint64, ranges ...rs.Range) string {
+		out := fmt.Sprintf("%s & %#x", f, mask)
+		for _, r := range ranges {
+			out += fmt.Sprintf(" %#x-%#x", r.Lo.Lo, r.Hi.Lo)
+		}
+		return out
+	}
+	const left = "left"
+	for what, c := range map[string]struct {
+		exprs  []Expr
+		set    Set
+		family byte
+		want   string
+	}{
+		"low bits of a mark":          {[]Expr{mark, and(255, 0, 0, 0), ask}, of(markType, 4, verdict(1, 0, 0, 0), verdict(7, 0, 0, 0)), familyIP4, part(rs.Mark, 0xff, rs.Nums(1, 1), rs.Nums(7, 7))},
+		"the mark of a connection":    {[]Expr{&CT{Key: 3, Dir: -1}, and(0, 255, 0, 0), ask}, of(markType, 4, verdict(0, 2, 0, 0)), familyIP4, part(rs.CTMark, 0xff00, rs.Nums(0x200, 0x200))},
+		"shifted":                     {[]Expr{mark, and(0, 255, 0, 0), down(4, 8), ask}, of(markType, 4, verdict(2, 0, 0, 0)), familyIP4, part(rs.Mark, 0xff00, rs.Nums(0x200, 0x200))},
+		"dscp":                        {[]Expr{dscp, and(0xfc), ask}, of(dscpType, 1, verdict(0x20)), familyIP4, part(rs.DSField, 0xfc, rs.Nums(0x20, 0x20))},
+		"dscp, shifted":               {[]Expr{dscp, and(0xfc), down(1, 2), ask}, of(dscpType, 1, verdict(8)), familyIP4, part(rs.DSField, 0xfc, rs.Nums(0x20, 0x20))},
+		"dscp of IPv6":                {[]Expr{&Payload{Base: baseNetwork, Len: 2}, and(0x0f, 0xc0), ask}, of(dscpType, 2, verdict(2, 0), verdict(2, 1)), familyIP6, part(rs.DSField, 0xfc, rs.Nums(0x20, 0x20))},
+		"all others":                  {[]Expr{dscp, and(0xfc), down(1, 2), ask}, of(dscpType, 1, verdict(8), Element{CatchAll: true, Data: verdict().Data}), familyIP4, part(rs.DSField, 0xfc, rs.Nums(0x20, 0x20), rs.Nums(0, 0xff))},
+		"of a network":                {[]Expr{&Payload{Base: baseNetwork, Offset: 16, Len: 4}, and(255, 255, 255, 0), ask}, of(addrType, 4, verdict(10, 7, 2, 0)), familyIP4, part(rs.IP4Dst, 0xffffff00, rs.Nums(0x0a070200, 0x0a070200))},
+		"an address and dscp":         {[]Expr{&Payload{Base: baseNetwork, Offset: 12, Len: 4}, &Payload{Base: baseNetwork, Offset: 1, Len: 1, Dst: 1}, &Bitwise{Src: 1, Dst: 1, Len: 1, Src2: NoReg, Mask: []byte{0xfc}, Xor: []byte{0}}, &Bitwise{Src: 1, Dst: 1, Len: 1, Src2: NoReg, Op: 2, Shift: 2}, &Lookup{Set: "__map0", Dst: NoReg}}, both, familyIP4, "ip saddr & 0x0 0xa000001-0xa000001 dsfield & 0xfc 0x20-0x20"},
+		"a bit is lost":               {[]Expr{dscp, and(0xfe), down(1, 2), ask}, of(dscpType, 1, verdict(8)), familyIP4, left},
+		"shifted to the left":         {[]Expr{mark, and(255, 0, 0, 0), &Bitwise{Len: 4, Src2: NoReg, Op: 1, Shift: 8}, ask}, of(markType, 4, verdict(0, 1, 0, 0)), familyIP4, left},
+		"shifted in network order":    {[]Expr{&Payload{Base: baseNetwork, Len: 2}, and(0x0f, 0xc0), down(2, 6), ask}, of(dscpType, 2, verdict(0, 8)), familyIP6, left},
+		"masked when it was shifted":  {[]Expr{dscp, and(0xfc), down(1, 2), and(0x38), ask}, of(dscpType, 1, verdict(8)), familyIP4, left},
+		"exclusive or":                {[]Expr{mark, flowed, ask}, of(markType, 4, verdict(1, 0, 0, 0)), familyIP4, left},
+		"nothing left of it":          {[]Expr{mark, and(0, 0, 0, 0), ask}, of(markType, 4, verdict(0, 0, 0, 0)), familyIP4, left},
+		"of two fields":               {[]Expr{&Payload{Base: baseNetwork, Offset: 8, Len: 2}, and(0xf0, 0xf0), ask}, of(dscpType, 2, verdict(0x40, 0x10)), familyIP4, left},
+		"a map that has a name":       {[]Expr{mark, and(255, 0, 0, 0), ask}, named, familyIP4, left},
+		"elements count":              {[]Expr{mark, and(255, 0, 0, 0), ask}, of(markType, 4, Element{Key: []byte{1, 0, 0, 0}, Data: verdict().Data, Exprs: []Expr{&Counter{}}}), familyIP4, left},
+		"changed before it is asked":  {[]Expr{mark, and(255, 0, 0, 0), &Immediate{Dst: 4, Data: Data{Bytes: []byte{5, 0, 0, 0}}}, &Meta{Key: 3, Write: true, Src: 4}, ask}, of(markType, 4, verdict(1, 0, 0, 0)), familyIP4, left},
+		"changed when it was shifted": {[]Expr{mark, and(0, 255, 0, 0), down(4, 8), &Immediate{Dst: 4, Data: Data{Bytes: []byte{5, 0, 0, 0}}}, &Meta{Key: 3, Write: true, Src: 4}, ask}, of(markType, 4, verdict(1, 0, 0, 0)), familyIP4, left},
+	} {
+		rule := Rule{Exprs: c.exprs, Family: c.family, Table: "t", Chain: "c"}
+		c.set.Family, c.set.Table = c.family, "t"
+		out := &rs.Ruleset{}
+		Translate(&Dump{Tables: []Table{{Family: c.family, Name: "t"}}, Chains: []Chain{{Family: c.family, Table: "t", Name: "c", Rules: []*Rule{&rule}}}, Sets: []Set{c.set}}, out, xtables.Context{})
+		var got string
+		for _, s := range out.Tables[0].Chains[0].Rules[0].Steps {
+			var l rs.Lookup
+			switch s := s.(type) {
+			case rs.VerdictMap:
+				l = s.Lookup()
+			case rs.Lookup:
+				l = s
+			case rs.Unknown:
+				got = left
+				continue
+			default:
+				continue
+			}
+			var parts []string
+			for i, f := range l.Key {
+				var ranges []rs.Range
+				for _, e := range out.Sets[l.Set].Elements {
+					ranges = append(ranges, e.Key[i])
+				}
+				parts = append(parts, part(f, l.Masks[i].Lo, ranges...))
+			}
+			got = strings.Join(parts, " ")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, not %q: %+v", what, got, c.want, out.Tables[0].Chains[0].Rules[0].Steps)
 		}
 	}
 }

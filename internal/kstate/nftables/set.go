@@ -326,6 +326,18 @@ func (m *machine) lookup(e *Lookup) {
 			return
 		}
 	}
+	var part rs.Lookup
+	if part, err = m.parts(values, s, e, err); err == nil {
+		if e.Map {
+			m.steps = append(m.steps, rs.VerdictMap{Set: part.Set, Key: part.Key, Masks: part.Masks})
+			m.words.add(text + " vmap " + m.setText(s))
+			return
+		}
+		part.Not = e.Not
+		m.steps = append(m.steps, part)
+		m.words.add(text + not(e.Not) + " " + m.setText(s))
+		return
+	}
 	kind := "lookup"
 	if e.Map {
 		kind = "verdict map"

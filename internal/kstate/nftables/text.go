@@ -346,6 +346,13 @@ func (m *machine) valueText(v *value) string {
 	if v.data != nil {
 		return v.name
 	}
+	if v.of != nil {
+		out := m.valueText(v.of)
+		if strings.HasSuffix(out, " dscp") {
+			return out
+		}
+		return fmt.Sprintf("%s >> %d", out, v.down)
+	}
 	out := v.title()
 	_, m.header = v.from.(*Payload)
 	if v.why == "" && v.from != nil {

@@ -35,6 +35,8 @@ type Lookup struct {
 	Set SetID
 	Key []Field // one for each part of the set's key. ipset: each dimension by its direction, src or dst
 	Not bool
+	// Masks are, for each part of the key, the bits of the field that are looked up; the zero value stands for all of them, and nil for all of all fields. nf_tables only.
+	Masks []Value
 	// Of is for a list:set, which has no Key of its own: a lookup in each member that the dimensions and the family of the match fit,
 	// in order. The packet is in the list when it is in one of them.
 	Of []Lookup
@@ -86,8 +88,21 @@ type Verdict struct {
 // VerdictMap looks the key up in a map of verdicts and does what the element says; a key that is not there, or a part of it that
 // the packet lacks, ends the rule as a failed test does. Kernel: nft_lookup with the verdict register.
 type VerdictMap struct {
-	Set SetID
-	Key []Field
+	Set   SetID
+	Key   []Field
+	Masks []Value // as in a Lookup
+}
+
+// Lookup is the lookup of the key.
+func (m VerdictMap) Lookup() Lookup { return Lookup{Set: m.Set, Key: m.Key, Masks: m.Masks} }
+
+// Part is the test that part i of the key lies in a range.
+func (l Lookup) Part(i int, in Range) Test {
+	t := Test{Field: l.Key[i], Ranges: []Range{in}}
+	if l.Masks != nil {
+		t.Mask = l.Masks[i]
+	}
+	return t
 }
 
 // Count adds the packet to a counter: one packet, and skb->len bytes. At the IP hooks these are the bytes of the IP packet. An

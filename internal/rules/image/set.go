@@ -59,7 +59,7 @@ func (l *lowering) age(list int, e *rules.Entry, k ruleset.Lookup, when []rules.
 			continue
 		}
 		l.why = "not in the data path: elements of set " + s.Name + " that expire"
-		ways, ok := l.old(s, k.Key, place{e.Hook(), e.Tracked()})
+		ways, ok := l.old(s, k, place{e.Hook(), e.Tracked()})
 		if !ok {
 			ways = []entry{{}}
 		}
@@ -80,8 +80,9 @@ func sets(k ruleset.Lookup) []ruleset.Lookup {
 }
 
 // old are the ways in which a packet is in an element that expires; false where they cannot be told.
-func (l *lowering) old(s *ruleset.Set, key []ruleset.Field, at place) (out []entry, ok bool) {
-	if len(key) == 1 && key[0] != ruleset.SetSPort && key[0] != ruleset.SetDPort && key[0] != ruleset.TTL && len(s.Elements) <= maxElements {
+func (l *lowering) old(s *ruleset.Set, k ruleset.Lookup, at place) (out []entry, ok bool) {
+	key := k.Key
+	if len(key) == 1 && k.Masks == nil && key[0] != ruleset.SetSPort && key[0] != ruleset.SetDPort && key[0] != ruleset.TTL && len(s.Elements) <= maxElements {
 		t := ruleset.Test{Field: key[0]}
 		for i := range s.Elements {
 			if ages(s.Elements[i]) {
@@ -103,8 +104,8 @@ func (l *lowering) old(s *ruleset.Set, key []ruleset.Field, at place) (out []ent
 			continue
 		}
 		ways := []entry{{}}
-		for i, f := range key {
-			if ways, ok = l.part(ways, f, el.Key[i], at); !ok {
+		for i := range key {
+			if ways, ok = l.part(ways, k.Part(i, el.Key[i]), at); !ok {
 				return nil, false
 			}
 		}
@@ -121,7 +122,7 @@ func counts(s *ruleset.Set) bool {
 
 // plainSet writes the lookup of one field in a set as a test.
 func (l *lowering) plainSet(k ruleset.Lookup) (t ruleset.Test, ok bool) {
-	if k.Of != nil || len(k.Key) != 1 || k.Key[0] == ruleset.SetSPort || k.Key[0] == ruleset.SetDPort {
+	if k.Of != nil || len(k.Key) != 1 || k.Masks != nil || k.Key[0] == ruleset.SetSPort || k.Key[0] == ruleset.SetDPort {
 		return t, false
 	}
 	s := &l.pr.Rules().Sets[k.Set]
@@ -193,7 +194,7 @@ func (l *lowering) choices(k ruleset.Lookup, e *rules.Entry) (out []choice, ok b
 		}
 		ways := []entry{{}}
 		for i, f := range k.Key {
-			if ways, ok = l.part(ways, f, el.Key[i], place{e.Hook(), e.Tracked()}); !ok {
+			if ways, ok = l.part(ways, k.Part(i, el.Key[i]), place{e.Hook(), e.Tracked()}); !ok {
 				l.cannot("set %s by %s", s.Name, f)
 				return nil, false
 			}
@@ -225,13 +226,14 @@ func (l *lowering) missing(f ruleset.Field) bool {
 }
 
 // part adds what an element asks of one field to each of the ways in which a packet can be in it.
-func (l *lowering) part(ways []entry, f ruleset.Field, r ruleset.Range, at place) (out []entry, ok bool) {
+func (l *lowering) part(ways []entry, t ruleset.Test, at place) (out []entry, ok bool) {
+	f := t.Field
 	if f == ruleset.TTL {
 		return nil, false // a test asks for it as received, a set as the hook sees it
 	}
-	tests := [][]ruleset.Test{{{Field: f, Ranges: []ruleset.Range{r}}}}
+	tests := [][]ruleset.Test{{t}}
 	if f == ruleset.SetSPort || f == ruleset.SetDPort {
-		tests = setPort(f, r, l.pr.Class.Family)
+		tests = setPort(f, t.Ranges[0], l.pr.Class.Family)
 	}
 	for _, w := range ways {
 		for _, both := range tests {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+// partRules are about keys of which only a part is looked up.
+func partRules() []hand {
+	said := tosTo5()
+	for _, pair := range [][2]string{{h0, "10.5.1.1"}, {"10.3.4.5", "10.5.1.1"}, {h0v6, "2001:db8:5::1"}} {
+		for _, tos := range []uint8{0, 0x20, 0x22, 0x23, 0x40, 0x48, 0xb8, 0xfc} {
+			f := flowOf(0, pair[0], pair[1])
+			f.TOS = tos
+			said = append(said, in(0, f.UDP("tos"), f.TCP("S", 1, ""), f.TCP("A", 1, "x"))...)
+		}
+	}
+	of := func(name, why string, rules ...string) hand {
+		lines := []string{"add table inet t", "add chain inet t a", "add chain inet t b", "add chain inet t p { type filter hook prerouting priority -300; }", "add chain inet t f { type filter hook forward priority 0; }",
+			"add rule inet t a counter", "add rule inet t a udp dport 2000 counter drop", "add rule inet t b counter return"}
+		return hand{name: "rules parts " + name, why: why, loads: true, reasons: []string{"fast", drop},
+			steps: []handStep{step(said, append(to5(gw1, gw1v6), nftFile(append(lines, prefixed("add rule inet t ", rules)...)...))...)}}
+	}
+	return []hand{
+		of("dscp", "a verdict map by the class of service, which is a part of a byte, or of two",
+			"f ip dscp vmap { cs1 : jump a, cs2 : jump b, ef : drop }", "f ip6 dscp vmap { cs1 : jump a, af21 : goto b, cs7 : drop }", "f ip dscp { cs1, af21 } counter", "f ip6 dscp != { cs1, cs2 } counter",
+			"f ip saddr . ip dscp { 10.0.0.10 . cs1, 10.3.4.5 . cs2, 10.3.4.5 . af21 } counter drop", "f ip saddr . ip dscp != { 10.0.0.10 . cs1, 10.3.4.5 . cs2 } counter", "f counter"),
+		of("marks", "verdict maps by bits of the mark, which rules have set before, and of the packet's flags and network",
+			"p ip dscp cs1 meta mark set 0x101", "p ip dscp cs2 meta mark set 0x202", "p ip6 dscp cs1 meta mark set 0x1ff02", "f meta mark and 0xff vmap { 1 : jump a, 2 : jump b }", "f meta mark and 0xff00 vmap { 0x100 : drop, 0x200-0x300 : jump b }",
+			"f ip saddr . meta mark & 0xff { 10.0.0.10 . 1, 10.3.4.5 . 2 } counter", "f tcp flags & (syn | ack) vmap { syn : jump b, ack : jump a }", "f ip saddr & 255.255.0.0 vmap { 10.3.0.0 : jump a, 10.0.0.0 : jump b }", "f counter"),
+	}
+}
