@@ -51,7 +51,8 @@ type header struct {
 
 var (
 	linkFields = []header{{rs.EtherDst, 0, 48}, {rs.EtherSrc, 48, 48}}
-	// In family bridge rules ask for the frame's type where it stands. There is no tag in front of it: those of VLANs are beside the frame, which are Linux's.
+	// Rules ask for the frame's type where it stands, in front of addresses of frames beside those of IP too. There is no tag in front of it: those of VLANs are beside the frame, which are
+	// Linux's, or have gone with it to the VLAN's device (vlan_do_receive(); devices that keep them are Linux's).
 	frameFields = append(linkFields[:2:2], header{rs.EtherType, 96, 16})
 	ip4Fields   = []header{{rs.DSField, 8, 8}, {rs.Length, 16, 16}, {rs.IP4ID, 32, 16}, {rs.FragOffset, 48, 16}, {rs.TTL, 64, 8},
 		{rs.L4Proto, 72, 8}, {rs.IP4Src, 96, 32}, {rs.IP4Dst, 128, 32}}
@@ -67,7 +68,9 @@ var (
 func (f *facts) fieldsOf(base uint32) ([]header, error) {
 	switch base {
 	case baseLink:
-		if f.family == familyBridge {
+		// Frames with a tag beside them, which a load would show in front of the type, are Linux's: those of a device that has VLANs above it, at ingress, and those of
+		// bridges that br_netfilter shows.
+		if f.family == familyBridge || f.ipHook() {
 			return frameFields, nil
 		}
 		return linkFields, nil

@@ -210,3 +210,13 @@ func TestMapOfParts(t *testing.T) {
 		}
 	}
 }
+
+// TestFrameTypes: rules of IP read the frame's type, which decides what the header behind it is; those of a device's ingress meet tags in front of it.
+func TestFrameTypes(t *testing.T) {
+	frame := []Expr{&Payload{Base: baseLink, Offset: 12, Len: 2}, &Cmp{Data: []byte{8, 0}}, &Payload{Base: baseNetwork, Offset: 12, Len: 4}, &Cmp{Data: []byte{10, 0, 0, 1}}}
+	for family, want := range map[byte]bool{familyInet: false, familyIP4: false, familyBridge: false, familyNetdev: true} {
+		if steps := translated(family, Rule{Exprs: frame}); left(steps) != want {
+			t.Errorf("family %d: %+v", family, steps)
+		}
+	}
+}

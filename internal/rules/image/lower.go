@@ -378,7 +378,7 @@ func (l *lowering) loaded(out *entry, of ruleset.Lookup, at place) outcome {
 		return said
 	}
 	for _, f := range of.Key {
-		if f == ruleset.TTL { // every packet has one, and it is not asked by its value here
+		if f == ruleset.TTL || f == ruleset.EtherSrc || f == ruleset.EtherDst { // every packet has one, and it is not asked by its value here
 			continue
 		}
 		if o := l.test(out, ruleset.Test{Field: f, Not: true}, at); o != said {
