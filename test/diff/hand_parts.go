@@ -2,6 +2,8 @@
 
 package diff
 
+import "github.com/shuntnet/shunt/internal/lab"
+
 // partRules are about keys of which only a part is looked up.
 func partRules() []hand {
 	said := tosTo5()
@@ -29,5 +31,15 @@ func partRules() []hand {
 			"f ether saddr . ip saddr { 02:00:00:01:01:02 . 10.0.0.10, 02:00:00:01:01:99 . 10.3.4.5 } counter jump a", "f ether saddr . ip6 saddr { 02:00:00:01:01:02 . "+h0v6+", 02:00:00:01:01:99 . fd00::9 } tcp flags & ack == ack counter drop",
 			"p ip saddr . ether saddr != { 10.0.0.10 . 02:00:00:01:01:02, 10.9.9.9 . 02:00:00:01:01:02 } counter", "f ether saddr { 02:00:00:01:01:02, 02:00:00:01:01:03 } counter", "f ether saddr vmap { 02:00:00:01:01:02 : jump b, 02:00:00:01:01:04 : drop }",
 			"f ether type ip counter", "f ether type 8021q counter drop", "f ether saddr 02:00:00:01:01:02 ip saddr 10.3.4.5 counter"),
+		headersOf("legacy"), headersOf("nft"),
 	}
+}
+
+// headersOf asks for extension headers, which no packet has that comes to rules of the fast path.
+func headersOf(kind string) hand {
+	esp := func(f lab.Flow) []Packet { return in(0, lab.Edited(f.UDP("0123456789"), protocol(f, 50))) }
+	f := flowOf(0, h0v6, "2001:db8:5::1")
+	return hand{name: "rules parts headers " + kind, why: "matches of extension headers", loads: true, slow: Excuse{Rules: true}, reasons: []string{"fast", drop}, steps: []handStep{step(join(services(), extensions(f), esp(f)), append(to5(gw1, gw1v6),
+		forwardChain("ip6tables-"+kind, "ACCEPT", "-m ipv6header --header frag,route --soft -j DROP", "-m ipv6header --header prot", "-m ipv6header ! --header prot", "-m ipv6header --header esp", "-m ipv6header ! --header esp",
+			"-m ipv6header --header prot --soft", "-m ipv6header ! --header frag --soft", "-m frag --fragmore -j DROP", "-m frag ! --fragid 7", "-m hbh -j DROP", "-m dst -j DROP", "-p tcp -m tcp --dport 80 -j DROP"))...)}}
 }

@@ -71,6 +71,7 @@ var matches = map[string]func(c *Context, rev uint8, i *info) ([]rs.Step, string
 	"addrtype": matchAddrType, "iprange": matchIPRange, "mac": matchMAC, "length": matchLength, "pkttype": matchPacketType,
 	"dscp": matchDSCP, "tos": matchTOS, "ttl": matchTTL, "hl": matchTTL, "devgroup": matchDevGroup, "set": matchSet,
 	"rt": matchRouting, "physdev": matchPhysdev, "rpfilter": matchReverse, "policy": matchPolicy,
+	"ipv6header": matchHeaders, "frag": matchFragment, "hbh": matchOptions, "dst": matchOptions,
 }
 
 // Match gives the steps of a match and the words for it.
