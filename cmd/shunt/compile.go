@@ -215,7 +215,7 @@ func (o *compiling) tell(out io.Writer, rules *ruleset.Ruleset, format rulefile.
 	for _, f := range r.Fates {
 		n[f.Outcome]++
 	}
-	fmt.Fprintf(w, "%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that accept what passes anyway, %d that no forwarded packet meets\n",
+	w.printf("%s: %d rules of %s compiled, %d of them static mappings; %d left to Linux, %d that accept what passes anyway, %d that no forwarded packet meets\n",
 		o.output, n["compiled"]+n["mapping"], format, n["mapping"], n["linux"], n["passes"], n["unmet"])
 	return w.err
 }
@@ -232,6 +232,6 @@ func printFates(w *screen, r *compile.Result) {
 	}
 	w.table(rows)
 	if r.Unsaid > 0 {
-		fmt.Fprintf(w, "beyond these, %d conditions are too wide for the object; packets that meet them go to Linux\n", r.Unsaid)
+		w.printf("beyond these, %d conditions are too wide for the object; packets that meet them go to Linux\n", r.Unsaid)
 	}
 }

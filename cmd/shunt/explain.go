@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/shuntnet/shunt/internal/api"
-	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/packet"
 )
 
@@ -75,34 +74,34 @@ func optionTable() string {
 }
 
 func printExplanation(w *screen, x *api.Explanation) {
-	fmt.Fprintf(w, "%s receives %s\n", w.paint(bold, x.Interface), x.Packet)
+	w.printf("%s receives %s\n", w.paint(bold, x.Interface), x.Packet)
 	if x.Assumed != "" {
-		fmt.Fprintf(w, "  %s\n", w.paint(dim, "assuming that "+x.Assumed))
+		w.printf("  %s\n", w.paint(dim, "assuming that "+x.Assumed))
 	}
 	for _, s := range x.Steps {
 		switch {
 		case s.Reason == "fast":
-			fmt.Fprintf(w, "  %s  %s out of %s\n", at(s.Hook), w.paint(green, "forwarded"), w.paint(bold, s.Egress))
+			w.printf("  %s  %s out of %s\n", at(s.Hook), w.paint(green, "forwarded"), w.paint(bold, s.Egress))
 		case s.Reason == "rule-drop":
-			fmt.Fprintf(w, "  %s  %s by rules: %s\n", at(s.Hook), w.paint(red, "dropped"), w.paint(bold, s.Reason))
+			w.printf("  %s  %s by rules: %s\n", at(s.Hook), w.paint(red, "dropped"), w.paint(bold, s.Reason))
 		case s.Loaded:
-			fmt.Fprintf(w, "  %s  %s by node %s: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), s.Node, w.paint(bold, s.Reason))
+			w.printf("  %s  %s by node %s: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), s.Node, w.paint(bold, s.Reason))
 		default:
-			fmt.Fprintf(w, "  %s  %s, no program looks at it here: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), w.paint(bold, s.Reason))
+			w.printf("  %s  %s, no program looks at it here: %s\n", at(s.Hook), w.paint(yellow, "to Linux"), w.paint(bold, s.Reason))
 		}
-		fmt.Fprintf(w, "       %s\n", s.Doc)
+		w.printf("       %s\n", s.Doc)
 		if len(s.Passed) > 0 {
-			fmt.Fprintf(w, "       %s\n", w.paint(dim, "passed "+strings.Join(s.Passed, " → ")))
+			w.printf("       %s\n", w.paint(dim, "passed "+strings.Join(s.Passed, " → ")))
 		}
 		for _, r := range s.Because {
-			fmt.Fprintf(w, "       because %s\n", strings.TrimSpace(strings.Join([]string{r.Input, r.Family, r.Reason, r.Detail}, " ")))
+			w.printf("       because %s\n", strings.TrimSpace(strings.Join([]string{r.Input, r.Family, r.Reason, r.Detail}, " ")))
 		}
 	}
 	if x.Route != "" {
-		fmt.Fprintf(w, "  route %s\n", x.Route)
+		w.printf("  route %s\n", x.Route)
 	}
 	for _, c := range x.Changes {
-		fmt.Fprintf(w, "  %s\n", c)
+		w.printf("  %s\n", c)
 	}
 	if x.Rules != nil {
 		printWalk(w, x.Rules)
@@ -111,27 +110,27 @@ func printExplanation(w *screen, x *api.Explanation) {
 
 // printWalk lists the rules that the packet matches on its way.
 func printWalk(w *screen, r *api.RuleWalk) {
-	fmt.Fprintf(w, "%s\n", w.paint(bold, "rules"))
+	w.printf("%s\n", w.paint(bold, "rules"))
 	for _, m := range r.Met {
-		fmt.Fprintf(w, "  %-12s %s", m.Hook, m.Rule)
+		w.printf("  %-12s %s", m.Hook, m.Rule)
 		if m.Text != "" {
-			fmt.Fprintf(w, ": %s", model.Printable(m.Text))
+			w.printf(": %s", m.Text)
 		}
 		fmt.Fprintln(w)
 	}
 	switch r.Outcome {
 	case "slow":
-		fmt.Fprintf(w, "  %s by %s: %s\n", w.paint(yellow, "to Linux"), r.By, r.Why)
+		w.printf("  %s by %s: %s\n", w.paint(yellow, "to Linux"), r.By, r.Why)
 	case "drop":
-		fmt.Fprintf(w, "  %s by %s\n", w.paint(red, "dropped"), r.By)
+		w.printf("  %s by %s\n", w.paint(red, "dropped"), r.By)
 	default:
-		fmt.Fprintf(w, "  %s\n", w.paint(green, "accepted"))
+		w.printf("  %s\n", w.paint(green, "accepted"))
 	}
 	if r.Assumed != "" {
-		fmt.Fprintf(w, "  %s\n", w.paint(dim, "assuming "+r.Assumed))
+		w.printf("  %s\n", w.paint(dim, "assuming "+r.Assumed))
 	}
 	if r.Disagree != "" {
-		fmt.Fprintf(w, "  %s\n", w.paint(red, "DISAGREES: "+r.Disagree))
+		w.printf("  %s\n", w.paint(red, "DISAGREES: "+r.Disagree))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"unicode/utf8"
 
@@ -62,7 +63,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	code, shown := status(err)
 	if shown {
-		fmt.Fprintln(stderr, "shunt:", err)
+		for line := range strings.Lines("shunt: " + err.Error()) { // may quote a name that a stranger gave
+			fmt.Fprintln(stderr, model.Printable(strings.TrimSuffix(line, "\n")))
+		}
 	}
 	return code
 }

@@ -51,9 +51,9 @@ func printEvent(w *screen, e *api.Event) {
 		head += " " + e.Netns
 	}
 	if e.Error != "" {
-		fmt.Fprintf(w, "%s  %s\n", head, w.paint(red, "failed: "+e.Error))
+		w.printf("%s  %s\n", head, w.paint(red, "failed: "+e.Error))
 		return
 	}
 	text := strings.Join(append(append([]string{}, e.Changes...), e.Failures...), "; ")
-	fmt.Fprintf(w, "%s  %s  %s\n", head, w.paint(dim, fmt.Sprintf("%6.2f ms", e.TookMS)), text)
+	w.printf("%s  %s  %s\n", head, w.paint(dim, fmt.Sprintf("%6.2f ms", e.TookMS)), text)
 }

@@ -72,25 +72,25 @@ func printRules(w *screen, r *api.Rules) {
 		fmt.Fprintln(w, "no packet filter rules")
 	}
 	for _, f := range r.Faults {
-		fmt.Fprintf(w, "%s %s\n", w.paint(red, "not read:"), f)
+		w.printf("%s %s\n", w.paint(red, "not read:"), f)
 	}
 	for _, s := range r.IPSets {
-		fmt.Fprintf(w, "ipset %s (%s): %s%s\n", s.Name, s.Type, elements(s.Elements), setTrouble(w, &s))
+		w.printf("ipset %s (%s): %s%s\n", s.Name, s.Type, elements(s.Elements), setTrouble(w, &s))
 	}
 	for n, t := range r.Tables {
 		if n > 0 || len(r.IPSets) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s (%s)", w.paint(bold, "table "+t.Family+" "+t.Name), t.Dialect)
+		w.printf("%s (%s)", w.paint(bold, "table "+t.Family+" "+t.Name), t.Dialect)
 		if t.Dormant {
 			fmt.Fprint(w, ", dormant")
 		}
 		fmt.Fprintln(w)
 		for _, s := range t.Sets {
-			fmt.Fprintf(w, "  set %s: %s%s\n", s.Name, elements(s.Elements), setTrouble(w, &s))
+			w.printf("  set %s: %s%s\n", s.Name, elements(s.Elements), setTrouble(w, &s))
 		}
 		for _, c := range t.Counters {
-			fmt.Fprintf(w, "  counter %s: %d packets, %d bytes\n", c.Name, *c.Packets, *c.Bytes)
+			w.printf("  counter %s: %d packets, %d bytes\n", c.Name, *c.Packets, *c.Bytes)
 		}
 		for i := range t.Chains {
 			printChain(w, &t.Chains[i])
@@ -105,29 +105,29 @@ func elements(n int) string {
 	return fmt.Sprintf("%d elements", n)
 }
 
-func setTrouble(w *screen, s *api.RuleSet) string {
+func setTrouble(w *screen, s *api.RuleSet) painted {
 	if s.Understood && s.Trouble != "" {
 		return ", " + w.paint(dim, "left to Linux: "+s.Trouble)
 	}
 	return troubleOf(w, s.Trouble)
 }
 
-func troubleOf(w *screen, text string) string {
+func troubleOf(w *screen, text string) painted {
 	if text == "" {
 		return ""
 	}
-	return ", " + w.paint(yellow, "not understood: ") + text
+	return ", " + w.paint(yellow, "not understood: ") + w.paint("", text)
 }
 
 func printChain(w *screen, c *api.RuleChain) {
-	fmt.Fprintf(w, "  %s", w.paint(bold, "chain "+c.Name))
+	w.printf("  %s", w.paint(bold, "chain "+c.Name))
 	if c.Hook != "" {
-		fmt.Fprintf(w, ": %s at %s, priority %d, policy %s", c.Type, c.Hook, c.Priority, c.Policy)
+		w.printf(": %s at %s, priority %d, policy %s", c.Type, c.Hook, c.Priority, c.Policy)
 		if len(c.Devices) > 0 {
-			fmt.Fprintf(w, ", devices %s", strings.Join(c.Devices, " "))
+			w.printf(", devices %s", strings.Join(c.Devices, " "))
 		}
 		if c.Packets != nil {
-			fmt.Fprintf(w, " (%d packets, %d bytes)", *c.Packets, *c.Bytes)
+			w.printf(" (%d packets, %d bytes)", *c.Packets, *c.Bytes)
 		}
 	}
 	fmt.Fprintln(w, troubleOf(w, strings.Join(c.Trouble, ", ")))

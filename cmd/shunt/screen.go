@@ -61,12 +61,26 @@ const (
 	yellow = "33"
 )
 
+// painted is a text that may be shown as it is, colours and all.
+type painted string
+
 // paint colours a text; the text itself is returned where there are no colours.
-func (s *screen) paint(sgr, text string) string {
+func (s *screen) paint(sgr, text string) painted {
+	shown := painted(model.Printable(text))
 	if !s.colour || sgr == "" || text == "" {
-		return text
+		return shown
 	}
-	return "\x1b[" + sgr + "m" + text + "\x1b[0m"
+	return "\x1b[" + painted(sgr) + "m" + shown + "\x1b[0m"
+}
+
+// printf prints a line, or part of one. Names of chains and sets can hold whatever a terminal obeys, and be another's than who looks at them: but for what was painted, strings are shown printable.
+func (s *screen) printf(format string, args ...any) {
+	for i, a := range args {
+		if text, ok := a.(string); ok {
+			args[i] = model.Printable(text)
+		}
+	}
+	fmt.Fprintf(s, format, args...)
 }
 
 // cell is one field of a table.
@@ -99,11 +113,11 @@ func (s *screen) table(rows [][]cell) {
 			}
 			switch {
 			case c.right:
-				b.WriteString(pad + s.paint(sgr, c.text))
+				b.WriteString(pad + string(s.paint(sgr, c.text)))
 			case i == len(row)-1:
-				b.WriteString(s.paint(sgr, c.text))
+				b.WriteString(string(s.paint(sgr, c.text)))
 			default:
-				b.WriteString(s.paint(sgr, c.text) + pad)
+				b.WriteString(string(s.paint(sgr, c.text)) + pad)
 			}
 			if i < len(row)-1 {
 				b.WriteString("  ")

@@ -73,6 +73,46 @@ func TestAnswersThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// Whoever may name chains, sets and counters in a namespace that is served does not thereby write to the terminal of who looks at them.
+func TestNamesThatATerminalObeys(t *testing.T) {
+	const name = "x\x1b[2J\u009b5m\nfast"
+	none := uint64(0)
+	reason := []api.Reason{{Reason: "link-kind", Detail: name, Input: name}}
+	for what, print := range map[string]func(*screen){
+		"rules": func(w *screen) {
+			set := api.RuleSet{Name: name, Type: name, Trouble: name}
+			printRules(w, &api.Rules{Faults: []string{name}, IPSets: []api.RuleSet{set}, Tables: []api.RuleTable{{Family: "ip", Name: name, Sets: []api.RuleSet{set}, Counters: []api.RuleCounter{{Name: name, Packets: &none, Bytes: &none}},
+				Chains: []api.RuleChain{{Name: name, Hook: "ingress", Type: name, Devices: []string{name}, Trouble: []string{name}, Rules: []api.Rule{{Text: name, Trouble: []api.RuleTrouble{{Text: name}}}}}}}}})
+		},
+		"explain": func(w *screen) {
+			printExplanation(w, &api.Explanation{Interface: name, Route: name, Changes: []string{name}, Steps: []api.ExplanationStep{{Reason: "fast", Egress: name, Because: reason}},
+				Rules: &api.RuleWalk{Met: []api.RuleMatch{{Rule: name, Text: name}}, Outcome: "slow", By: name, Why: name, Assumed: name, Disagree: name}})
+		},
+		"status": func(w *screen) {
+			printStatus(w, &api.Status{Ready: true, Netns: name, Failing: name, NoGeneric: name, Faults: []string{name}, PausedIf: []string{name}, Namespaces: []api.Namespace{{}, {Name: name, Error: name}},
+				Interfaces: []api.Interface{{Name: name, Hook: "tc", Reasons: reason, Egress: reason}}})
+		},
+		"interfaces": func(w *screen) {
+			printInterface(w, &api.Interface{Name: name, Kind: name, Bridge: &api.Bridge{Name: name}, Inputs: []api.Input{{Name: name, VLANs: []int{5}}}, Reasons: reason, Egress: reason})
+		},
+		"monitor": func(w *screen) {
+			printEvent(w, &api.Event{Netns: name, Changes: []string{name}})
+			printEvent(w, &api.Event{Netns: name, Error: name})
+		},
+	} {
+		var out strings.Builder
+		print(&screen{Writer: &out})
+		if text := out.String(); !strings.Contains(text, `x\x1b[2J\xc2\x9b5m\x0afast`) || strings.ContainsAny(text, "\x1b\u009b") || strings.Contains(text, "\nfast") {
+			t.Errorf("%s: %q", what, text)
+		}
+	}
+	var told strings.Builder
+	file := write(t, "*filter\n:FORWARD ACCEPT [0:0]\n-A x\x1b[2J -j DROP\nCOMMIT\n")
+	if run(context.Background(), []string{"compile", file, "--list"}, io.Discard, &told) == 0 || strings.Contains(told.String(), "\x1b") {
+		t.Errorf("an error: %q", told.String())
+	}
+}
+
 // An empty list is a list for programs, whatever the daemon makes of it.
 func TestEmptyLists(t *testing.T) {
 	dir := answering(t)

@@ -163,26 +163,26 @@ func showInterfaces(g *global) *cobra.Command {
 
 func printInterface(w *screen, i *api.Interface) {
 	state := stateCell(i.State)
-	fmt.Fprintf(w, "%s (%d) %s", w.paint(bold, i.Name), i.Ifindex, w.paint(state.sgr, state.text))
+	w.printf("%s (%d) %s", w.paint(bold, i.Name), i.Ifindex, w.paint(state.sgr, state.text))
 	if i.Kind != "" {
-		fmt.Fprintf(w, ", %s", i.Kind)
+		w.printf(", %s", i.Kind)
 	}
 	if !i.Up {
 		fmt.Fprint(w, ", down")
 	}
 	if i.Hook != "none" {
-		fmt.Fprintf(w, ", %s (%s)", i.Hook, i.Mode)
+		w.printf(", %s (%s)", i.Hook, i.Mode)
 	}
 	fmt.Fprintln(w)
 	if len(i.Graph) > 0 {
-		fmt.Fprintf(w, "  nodes   %s\n", strings.Join(i.Graph, " → "))
+		w.printf("  nodes   %s\n", strings.Join(i.Graph, " → "))
 	}
 	if i.Bridge != nil {
-		fmt.Fprintf(w, "  bridge  %s: %s\n", i.Bridge.Name, i.Bridge.State)
+		w.printf("  bridge  %s: %s\n", i.Bridge.Name, i.Bridge.State)
 	}
 	for _, in := range i.Inputs {
 		if len(in.VLANs) > 0 {
-			fmt.Fprintf(w, "  vlan %v → %s: ip4 %s, ip6 %s\n", in.VLANs, in.Name, in.IP4, in.IP6)
+			w.printf("  vlan %v → %s: ip4 %s, ip6 %s\n", in.VLANs, in.Name, in.IP4, in.IP6)
 		}
 	}
 	for _, hook := range []string{"xdp", "tc"} {
@@ -190,17 +190,17 @@ func printInterface(w *screen, i *api.Interface) {
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(w, "  %-7s %d fast", hook, p.Fast)
+		w.printf("  %-7s %d fast", hook, p.Fast)
 		if top := topReasons(p.Dropped); top != "" {
-			fmt.Fprintf(w, "; %d dropped: %s", total(p.Dropped), top)
+			w.printf("; %d dropped: %s", total(p.Dropped), top)
 		}
 		if top := topReasons(p.Slow); top != "" {
-			fmt.Fprintf(w, "; %d to Linux: %s", total(p.Slow), top)
+			w.printf("; %d to Linux: %s", total(p.Slow), top)
 		}
 		fmt.Fprintln(w)
 	}
 	say := func(what string, r api.Reason) {
-		fmt.Fprintf(w, "  %s: %s\n", what, strings.Join(strings.Fields(strings.Join([]string{r.Input, r.Family, r.Hook, w.paint(yellow, r.Reason), r.Detail}, " ")), " "))
+		w.printf("  %s:%s %s%s\n", what, spaced(r.Input, r.Family, r.Hook), w.paint(yellow, r.Reason), spaced(r.Detail))
 	}
 	for _, r := range i.Reasons {
 		if r.Part {
@@ -212,6 +212,16 @@ func printInterface(w *screen, i *api.Interface) {
 	for _, r := range i.Egress {
 		say("no way out from", r)
 	}
+}
+
+// spaced puts a space before each word that there is.
+func spaced(words ...string) (out string) {
+	for _, word := range words {
+		if word != "" {
+			out += " " + word
+		}
+	}
+	return out
 }
 
 func showGraph(g *global) *cobra.Command {

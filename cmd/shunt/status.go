@@ -56,22 +56,22 @@ func loopbackLast(i api.Interface) int {
 // printStatus tells people.
 func printStatus(w *screen, s *api.Status) {
 	if !s.Ready {
-		fmt.Fprintf(w, "shunt %s is starting: it still reads Linux's configuration\n", s.Version)
+		w.printf("shunt %s is starting: it still reads Linux's configuration\n", s.Version)
 		return
 	}
 	printHeadline(w, s)
 	if s.Failing != "" {
-		fmt.Fprintf(w, "%s everything goes to Linux, and what follows is how it was: the last round failed: %s\n\n", w.paint(red, "!"), s.Failing)
+		w.printf("%s everything goes to Linux, and what follows is how it was: the last round failed: %s\n\n", w.paint(red, "!"), s.Failing)
 	}
 	faces := slices.Clone(s.Interfaces)
 	slices.SortStableFunc(faces, func(a, b api.Interface) int { return loopbackLast(a) - loopbackLast(b) })
 	printInterfaces(w, faces)
 	printWhy(w, faces)
 	if s.NoGeneric != "" {
-		fmt.Fprintf(w, "%s a change waits for its programs to be loaded, since the generic one is not there: %s\n", w.paint(yellow, "!"), s.NoGeneric)
+		w.printf("%s a change waits for its programs to be loaded, since the generic one is not there: %s\n", w.paint(yellow, "!"), s.NoGeneric)
 	}
 	for _, f := range s.Faults {
-		fmt.Fprintf(w, "%s could not be read: %s\n", w.paint(red, "!"), f)
+		w.printf("%s could not be read: %s\n", w.paint(red, "!"), f)
 	}
 }
 
@@ -89,7 +89,7 @@ func printHeadline(w *screen, s *api.Status) {
 	if s.Netns != "" {
 		where = " in " + s.Netns
 	}
-	fmt.Fprintf(w, "shunt %s%s: %d of %d interfaces fast", s.Version, where, fast, up)
+	w.printf("shunt %s%s: %d of %d interfaces fast", s.Version, where, fast, up)
 	resume := " paused (shunt resume)"
 	if s.Netns != "" {
 		resume = " paused (shunt resume --netns " + s.Netns + ")" // without, it is the daemon's own namespace that is resumed
@@ -102,14 +102,14 @@ func printHeadline(w *screen, s *api.Status) {
 	}
 	switch {
 	case s.Sync.Events == 0 && s.Sync.LastChange != nil:
-		fmt.Fprintf(w, "; no kernel events yet, ready after %.0f ms", s.Sync.LastChangeMS)
+		w.printf("; no kernel events yet, ready after %.0f ms", s.Sync.LastChangeMS)
 	case s.Sync.LastChange != nil:
-		fmt.Fprintf(w, "; %d kernel events, the last change took %.1f ms", s.Sync.Events, s.Sync.LastChangeMS)
+		w.printf("; %d kernel events, the last change took %.1f ms", s.Sync.Events, s.Sync.LastChangeMS)
 	default:
-		fmt.Fprintf(w, "; %d kernel events", s.Sync.Events)
+		w.printf("; %d kernel events", s.Sync.Events)
 	}
 	if s.Sync.Resyncs > 0 {
-		fmt.Fprintf(w, ", %d resyncs", s.Sync.Resyncs)
+		w.printf(", %d resyncs", s.Sync.Resyncs)
 	}
 	if s.Sync.Failures > 0 {
 		fmt.Fprint(w, w.paint(red, fmt.Sprintf(", %d rounds failed", s.Sync.Failures)))

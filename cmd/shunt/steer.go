@@ -83,7 +83,7 @@ func hung(pid int) error {
 func clean(w *screen, runtimeDir string) error {
 	removed, err := daemon.Clear(runtimeDir)
 	for _, what := range removed {
-		fmt.Fprintln(w, "removed", what)
+		w.printf("removed %s\n", what)
 	}
 	if err == nil && len(removed) == 0 {
 		fmt.Fprintln(w, "no daemon runs, and nothing of shunt is left")

@@ -73,7 +73,7 @@ func newTop(g *global) *cobra.Command {
 // printRates prints what happened between two looks, in place on a terminal.
 func printRates(w *screen, old, s *api.Status, passed time.Duration) {
 	w.wipe()
-	fmt.Fprintf(w, "shunt %s  %s\n\n", s.Version, time.Now().Format("15:04:05"))
+	w.printf("shunt %s  %s\n\n", s.Version, time.Now().Format("15:04:05"))
 	before := map[int]api.Interface{}
 	for _, i := range old.Interfaces {
 		before[i.Ifindex] = i

@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -94,7 +93,7 @@ func flowsBetween(old, now *api.Flows) *api.Flows {
 // printFlows prints flows in place on a terminal.
 func printFlows(w *screen, f *api.Flows, passed time.Duration) {
 	w.wipe()
-	fmt.Fprintf(w, "%s  about %s packets/s, one of %d looked at\n\n", time.Now().Format("15:04:05"), decimal(float64(f.Packets)/passed.Seconds()).text, f.Each)
+	w.printf("%s  about %s packets/s, one of %d looked at\n\n", time.Now().Format("15:04:05"), decimal(float64(f.Packets)/passed.Seconds()).text, f.Each)
 	rows := [][]cell{heads(">PACKETS/S", ">SHARE %", "PROTOCOL", "FROM", "TO")}
 	for _, flow := range f.Flows {
 		rows = append(rows, []cell{decimal(float64(flow.Packets) / passed.Seconds()), decimal(100 * float64(flow.Packets) / float64(max(f.Packets, 1))),
