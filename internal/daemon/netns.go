@@ -246,8 +246,11 @@ func (w *netnsWatcher) remember(name, path string) error {
 	if old, err := os.Readlink(at); err == nil && old == path {
 		return nil
 	}
-	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) || filepath.Dir(path) == w.netnsDir {
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	if filepath.Dir(path) == w.netnsDir {
+		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err

@@ -136,6 +136,9 @@ func TestWatchNetnsElsewhere(t *testing.T) {
 	if got := fileOf(d.RuntimeDir, "1-abc"); got != file {
 		t.Errorf("without the daemon 1-abc is looked for at %s, not at %s", got, file)
 	}
+	if err := (&netnsWatcher{Daemon: d}).remember(prefix+"other", filepath.Join(netnsDir, prefix+"other")); err != nil {
+		t.Errorf("there is nothing to remember of a namespace that has its name where all have: %v", err)
+	}
 	if got, want := fileOf(d.RuntimeDir, prefix+"other"), filepath.Join(netnsDir, prefix+"other"); got != want {
 		t.Errorf("without the daemon %s is looked for at %s, not at %s", prefix+"other", got, want)
 	}
