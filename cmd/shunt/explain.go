@@ -121,6 +121,8 @@ func printWalk(w *screen, r *api.RuleWalk) {
 	switch r.Outcome {
 	case "slow":
 		w.printf("  %s by %s: %s\n", w.paint(yellow, "to Linux"), r.By, r.Why)
+	case "unknown":
+		w.printf("  %s by %s: %s\n", w.paint(yellow, "not followed further"), r.By, r.Why)
 	case "drop":
 		w.printf("  %s by %s\n", w.paint(red, "dropped"), r.By)
 	default:

@@ -184,9 +184,9 @@ type Explanation struct {
 
 // RuleWalk is what Linux's rules say of one packet, followed step by step and not by the loaded program.
 type RuleWalk struct {
-	Outcome  string      `json:"outcome"`           // "accept", "drop", or "slow": only Linux can tell
+	Outcome  string      `json:"outcome"`           // "accept", "drop", "slow": only Linux can tell, or "unknown": too many rules to be followed
 	By       string      `json:"by,omitempty"`      // the rule or policy that dropped it or that only Linux can evaluate
-	Why      string      `json:"why,omitempty"`     // for "slow"
+	Why      string      `json:"why,omitempty"`     // for "slow" and "unknown"
 	Assumed  string      `json:"assumed,omitempty"` // what is not known of the packet and was taken for granted
 	Met      []RuleMatch `json:"met"`               // rules that matched, and policies that were asked, in order
 	Disagree string      `json:"disagree,omitempty"`

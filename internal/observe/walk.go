@@ -109,7 +109,10 @@ func walked(code reason.Code, res rules.Result, met []rules.Ref, assumed []strin
 	if res.Outcome != rules.Accepted {
 		walk.By, walk.Why = res.By.String(), res.Why
 	}
-	if len(assumed) == 0 {
+	switch {
+	case res.Why == rules.TooFar:
+		walk.Outcome = "unknown"
+	case len(assumed) == 0:
 		walk.Disagree = disagreement(code, res)
 	}
 	return walk

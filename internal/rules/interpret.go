@@ -61,6 +61,21 @@ type run struct {
 	at    place
 	met   *[]Ref // the rules whose tests all held, in order; nil if nobody asks
 	goOn  bool   // past chains of NAT of which no rule holds for what begins a connection: the packet is not translated there
+	seen  int    // rules so far
+}
+
+// TooFar is Result.Why where a packet meets more rules than are followed: chains that are called from many places, which call others, lead it past more than anybody can wait for.
+// Linux would take as long.
+const TooFar = "a packet that meets more rules than are followed"
+
+const (
+	mostSeen = 1 << 18 // rules; some 20 ms
+	mostMet  = 1 << 12 // to be named
+)
+
+func (r *run) tooFar() bool {
+	r.seen++
+	return r.seen > mostSeen || r.met != nil && len(*r.met) >= mostMet
 }
 
 // Run takes a forwarded packet through every hook. One whose TTL is used up is slow before any rule: it is not forwarded.
@@ -166,6 +181,9 @@ func (r *run) count(c ruleset.CounterID) {
 func (r *run) chain(c *ruleset.Chain) ruleset.Code {
 	for i := range c.Rules {
 		by := Ref{r.table, c, &c.Rules[i]}
+		if r.tooFar() {
+			return r.slow(by, TooFar)
+		}
 		verdict := r.rule(by)
 		switch verdict.Code {
 		case ruleset.Continue:

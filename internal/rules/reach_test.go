@@ -96,7 +96,22 @@ func TestGrowthIsBounded(t *testing.T) {
 	if got := program.Run(p); got.text(p) != want.text(p) || len(want.Counted) != 1 {
 		t.Errorf("program: %s, interpreter: %s", got.text(p), want.text(p))
 	}
+	// One that fits them all is given up, before it holds up who asks.
+	p.Proto, p.TTL = protoTCP, 64
+	frame := Frame{Packet: p, Shown: true}
+	frame.TTL = 63 // which bridges leave as it is
+	in := NewInterpreter(rs)
+	for met, res := range map[string]Result{"run": in.Run(p), "followed": first(in.Follow(p)), "as a frame": first(in.TraceFrame(frame))} {
+		if res.Outcome != IsSlow || res.Why != TooFar {
+			t.Errorf("%s: %s", met, res.text(p))
+		}
+	}
+	if _, met := in.Follow(p); len(met) > mostMet {
+		t.Errorf("%d rules are named", len(met))
+	}
 }
+
+func first(r Result, _ []Ref) Result { return r }
 
 // Very many rules that come to nothing are seen to do so in one go, not one by one from the last.
 func TestManyRulesThatDoNothing(t *testing.T) {
