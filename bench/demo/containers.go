@@ -246,10 +246,9 @@ func (p *pods) end(name string) error {
 
 // stream sends bytes by TCP for a while and gives the rate at which they arrived, in Gbit/s.
 func (p *pods) stream(ctx context.Context, f podFlow) (float64, error) {
-	var l net.Listener
-	err := p.Node(f.to).Do(func() (err error) { l, err = net.Listen("tcp4", f.listen); return err })
+	l, err := p.Node(f.to).Listen("tcp4", f.listen)
 	if err != nil {
-		return 0, fmt.Errorf("listening in %s: %w", f.to, err)
+		return 0, err
 	}
 	defer l.Close()
 	var got atomic.Int64
@@ -264,11 +263,7 @@ func (p *pods) stream(ctx context.Context, f podFlow) (float64, error) {
 			n, err = c.Read(b)
 		}
 	}()
-	var c net.Conn
-	err = p.Node(f.from).Do(func() (err error) {
-		c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp4", f.dial)
-		return err
-	})
+	c, err := p.Node(f.from).Dial(ctx, net.Dialer{Timeout: 5 * time.Second}, "tcp4", f.dial)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", f.what, err)
 	}

@@ -169,9 +169,9 @@ func openWays(b *suite.Bench, n *lab.Net) (out []way, err error) {
 		if err := errors.Join(n.Node(w.from).Sysctl("net.ipv4.tcp_tw_reuse=1"), n.Node(w.from).Sysctl("net.ipv4.ip_local_port_range=1024 65535")); err != nil {
 			return nil, err
 		}
-		var l net.Listener
-		if err := n.Node(w.to).Do(func() (err error) { l, err = net.Listen("tcp4", w.listen); return err }); err != nil {
-			return nil, fmt.Errorf("listening in %s: %w", w.to, err)
+		l, err := n.Node(w.to).Listen("tcp4", w.listen)
+		if err != nil {
+			return nil, err
 		}
 		b.Later(l.Close)
 		go func() {
@@ -195,13 +195,7 @@ func openWays(b *suite.Bench, n *lab.Net) (out []way, err error) {
 const patience = 10 * time.Second
 
 func (w way) converse(random *rand.Rand, rounds int) error {
-	var c net.Conn
-	err := w.from.Do(func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		c, err = (&net.Dialer{}).DialContext(ctx, "tcp4", w.addr)
-		return err
-	})
+	c, err := w.from.Dial(context.Background(), net.Dialer{Timeout: patience}, "tcp4", w.addr)
 	if err != nil {
 		return err
 	}

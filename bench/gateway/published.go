@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -143,20 +142,16 @@ func publishing(b *suite.Bench, calls string) (*lab.Net, error) {
 
 // serve starts the container's server and returns a client outside.
 func serve(b *suite.Bench, n *lab.Net) (*http.Client, error) {
-	var l net.Listener
-	if err := n.Node("container").Do(func() (err error) { l, err = net.Listen("tcp4", "172.18.0.2:80"); return err }); err != nil {
-		return nil, fmt.Errorf("listening in the container: %w", err)
+	l, err := n.Node("container").Listen("tcp4", "172.18.0.2:80")
+	if err != nil {
+		return nil, err
 	}
 	answer := strings.Repeat("x", 1024)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })}
 	go server.Serve(l)
 	b.Later(server.Close)
-	dial := func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		err = n.Node("outside").Do(func() error {
-			c, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, addr)
-			return err
-		})
-		return c, err
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return n.Node("outside").Dial(ctx, net.Dialer{Timeout: 5 * time.Second}, network, addr)
 	}
 	transport := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: publishedClients}
 	b.Later(func() error { transport.CloseIdleConnections(); return nil })

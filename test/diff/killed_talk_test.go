@@ -112,9 +112,9 @@ func (p plan) converse(c *net.TCPConn, side byte) error {
 // open has the server listen until the test ends.
 func (w *way) open(t *testing.T) error {
 	w.failed = make(chan error, 1000)
-	var l net.Listener
-	if err := w.server.Do(func() (err error) { l, err = net.Listen("tcp", w.at); return err }); err != nil {
-		return fmt.Errorf("listening at %s: %w", w.at, err)
+	l, err := w.server.Listen("tcp", w.at)
+	if err != nil {
+		return err
 	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -145,14 +145,9 @@ func (w *way) open(t *testing.T) error {
 
 // talk has a conversation.
 func (w *way) talk(p plan) error {
-	var c net.Conn
-	if err := w.client.Do(func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		c, err = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(w.as)}}).DialContext(ctx, "tcp", w.to)
-		return err
-	}); err != nil {
-		return fmt.Errorf("calling %s from %s: %w", w.to, w.as, err)
+	c, err := w.client.Dial(context.Background(), net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(w.as)}, Timeout: patience}, "tcp", w.to)
+	if err != nil {
+		return fmt.Errorf("as %s: %w", w.as, err)
 	}
 	defer c.Close()
 	if _, err := c.Write(p.header()); err != nil {

@@ -118,26 +118,11 @@ var wholeStream = stream{bulkBytes, steps}
 // talkTCP has a connection between two hosts carry different bytes in each direction, and compares what was sent and what arrived. Where it is
 // asked for, it tells how many segments both ends have sent again.
 func talkTCP(client, server *lab.NS, addr netip.Addr, much stream, again *atomic.Int64) error {
-	var listener net.Listener
-	var from, to net.Conn
-	if err := server.Do(func() (err error) {
-		listener, err = net.Listen("tcp", netip.AddrPortFrom(addr, 5000).String())
+	from, to, err := lab.ConnectTCP(client, server, netip.AddrPortFrom(addr, 5000).String(), 20*time.Second)
+	if err != nil {
 		return err
-	}); err != nil {
-		return fmt.Errorf("listening: %w", err)
-	}
-	defer listener.Close()
-	if err := client.Do(func() (err error) {
-		from, err = net.DialTimeout("tcp", netip.AddrPortFrom(addr, 5000).String(), 20*time.Second)
-		return err
-	}); err != nil {
-		return fmt.Errorf("connecting: %w", err)
 	}
 	defer from.Close()
-	to, err := listener.Accept()
-	if err != nil {
-		return fmt.Errorf("accepting: %w", err)
-	}
 	defer to.Close()
 	end := time.Now().Add(2 * time.Minute)
 	ends := make(chan error, 4)

@@ -97,38 +97,15 @@ func (r *router) reach() (err error) {
 // stream sends a mebibyte each way.
 func (r *router) stream(address string) error {
 	const size = 1 << 20
-	var listener net.Listener
-	err := r.hosts[1].Do(func() (err error) {
-		listener, err = net.Listen("tcp", address)
-		return err
-	})
+	from, to, err := lab.ConnectTCP(r.hosts[0], r.hosts[1], address, patience)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	defer from.Close()
+	defer to.Close()
 	done := make(chan error, 1)
-	go func() {
-		done <- func() error {
-			c, err := listener.Accept()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return exchange(c, size)
-		}()
-	}()
-	err = r.hosts[0].Do(func() error {
-		c, err := net.DialTimeout("tcp", address, patience)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		return exchange(c, size)
-	})
-	if err != nil {
-		return err
-	}
-	return <-done
+	go func() { done <- exchange(to, size) }()
+	return errors.Join(exchange(from, size), <-done)
 }
 
 // exchange sends random bytes and what they sum up to while it receives such.
