@@ -127,7 +127,6 @@ type fed struct {
 	feeder        *lab.Feeder
 	ns            *lab.NS
 	index         int
-	passes        uint32
 	best, base    float64
 }
 
@@ -235,6 +234,9 @@ func feed(b *testing.B, c packetCase, hook graph.Hook) *fed {
 			return err
 		}
 		counts, _, err := d.Counters(in.Index, hook)
+		if err != nil {
+			return err
+		}
 		if counts[c.want].Packets != 100 {
 			b.Fatalf("%s: of 100 packets %d left by %s", f.name, counts[c.want].Packets, c.want)
 		}

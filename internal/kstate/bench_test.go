@@ -159,7 +159,6 @@ func TestManyRoutes(t *testing.T) {
 	t.Logf("%d routes made in %s", count, time.Since(start))
 	follow()
 	t.Logf("an event takes %s", following/time.Duration(count))
-	start = time.Now()
 	if n, err = r.Read(Routes); err != nil || n.Routes.Count4 != base+count {
 		t.Errorf("%d routes by events, want %d (%v)", n.Routes.Count4, base+count, err)
 	}

@@ -50,7 +50,6 @@ func (i *info) bytes(at, n int) []byte {
 func (i *info) u8(at int) uint8   { return i.bytes(at, 1)[0] }
 func (i *info) u16(at int) uint16 { return binary.NativeEndian.Uint16(i.bytes(at, 2)) }
 func (i *info) u32(at int) uint32 { return binary.NativeEndian.Uint32(i.bytes(at, 4)) }
-func (i *info) u64(at int) uint64 { return binary.NativeEndian.Uint64(i.bytes(at, 8)) }
 func (i *info) text(at, n int) string {
 	text, _, _ := strings.Cut(string(i.bytes(at, n)), "\x00")
 	return text

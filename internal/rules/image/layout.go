@@ -69,7 +69,6 @@ type writer struct {
 	ids     map[ruleset.CounterID]uint32
 	devices []rules.Device
 	bridged bool
-	ops     int // offset of the operations
 	sum     []uint64
 }
 
