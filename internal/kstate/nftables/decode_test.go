@@ -165,15 +165,17 @@ func TestWhatIsNewIsUnknown(t *testing.T) {
 	}
 	strange := Dump{Tables: []Table{{Family: 1, Name: "f", Flags: 0x80}}, Sets: []Set{{Family: 1, Table: "f", Name: "s", KeyType: 7, KeyLen: 1 << 31}},
 		Chains: []Chain{{Family: 1, Table: "f", Name: "c", Base: true,
-			Rules: []*Rule{{Family: 1, Table: "f", Chain: "c", Exprs: []Expr{&Lookup{Set: "s", Dst: NoReg}}}}}}}
+			Rules: []*Rule{{Family: 1, Table: "f", Chain: "c", Exprs: []Expr{&Lookup{Set: "s", Dst: NoReg}}}, {Family: 1, Table: "f", Chain: "c", Exprs: []Expr{&Bitwise{Src2: NoReg}, &Cmp{Data: []byte{1}}}}}}}}
 	var out rs.Ruleset
 	Translate(&strange, &out, xtables.Context{})
 	chain := out.Tables[0].Chains[0]
 	if len(chain.Base.Unknown) != 1 || out.Sets[0].Unknown == "" {
 		t.Errorf("flags of the table: %v; key of the set: %q", chain.Base.Unknown, out.Sets[0].Unknown)
 	}
-	if _, ok := chain.Rules[0].Steps[0].(rs.Unknown); !ok {
-		t.Errorf("a lookup of a key that cannot be: %v", chain.Rules[0].Steps)
+	for i, what := range []string{"a lookup of a key that cannot be", "no byte of what is in no register"} {
+		if _, ok := chain.Rules[i].Steps[0].(rs.Unknown); !ok {
+			t.Errorf("%s: %v", what, chain.Rules[i].Steps)
+		}
 	}
 	var d Dump
 	if d.AddRule([]byte{1, 0, 0, 0}) == nil || d.AddChain(nil) == nil || d.AddSet([]byte{1}) == nil {

@@ -94,7 +94,7 @@ func (m *machine) store(dst Reg, v *value) {
 // get gives the value that begins in a register and has at least n bytes; one that is not modelled if it is not so.
 func (m *machine) get(src Reg, n int) *value {
 	bad := &value{name: fmt.Sprintf("register %d", src), size: n, dep: -1}
-	if src < 0 || int(src)+(n+3)/4 > registers {
+	if src < 0 || n <= 0 || int(src)+(n+3)/4 > registers {
 		bad.why = "it does not lie in the registers"
 		return bad
 	}
@@ -105,7 +105,7 @@ func (m *machine) get(src Reg, n int) *value {
 			return bad
 		}
 	}
-	if v != nil && v.by != nil {
+	if v.by != nil {
 		v.by.used = true
 	}
 	return v
