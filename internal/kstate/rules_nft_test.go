@@ -292,7 +292,7 @@ func TestNFTSteps(t *testing.T) {
 		{"ct zone set iif map { 2 : 6 }", "set ct zone iif map 2-2=6"},
 		{"ct original zone set iif map { 1 : 5, 2 : 6 }", "slow ct zone set"},
 		{"udp dport vmap { 53 : accept, 54 : drop }", "l4proto 11-11, vmap dport"},
-		{"icmp type vmap { 8 : accept }", "nfproto 2-2, l4proto 1-1, unknown verdict map"},
+		{"icmp type vmap { 8 : accept }", "nfproto 2-2, l4proto 1-1, vmap icmp type-code"},
 		{"ip saddr . udp dport { 192.0.2.1 . 53 } accept", "nfproto 2-2, l4proto 11-11, lookup ip saddr dport, accept"},
 		{"ip saddr != { 192.0.2.1 } accept", "nfproto 2-2, not ip saddr c0000201-c0000201, accept"},
 		{"ct state new notrack", "not ct state&8 0-0, notrack"},
