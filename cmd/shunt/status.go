@@ -102,11 +102,11 @@ func printHeadline(w *screen, s *api.Status) {
 	}
 	switch {
 	case s.Sync.Events == 0 && s.Sync.LastChange != nil:
-		w.printf("; no kernel events yet, ready after %.0f ms", s.Sync.LastChangeMS)
+		w.printf("; no kernel events yet, the last round took %.1f ms", s.Sync.LastChangeMS)
 	case s.Sync.LastChange != nil:
-		w.printf("; %d kernel events, the last change took %.1f ms", s.Sync.Events, s.Sync.LastChangeMS)
+		w.printf("; %s, the last change took %.1f ms", kernelEvents(s.Sync.Events), s.Sync.LastChangeMS)
 	default:
-		w.printf("; %d kernel events", s.Sync.Events)
+		w.printf("; %s", kernelEvents(s.Sync.Events))
 	}
 	if s.Sync.Resyncs > 0 {
 		w.printf(", %d resyncs", s.Sync.Resyncs)
@@ -286,4 +286,11 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+func kernelEvents(n uint64) string {
+	if n == 1 {
+		return "1 kernel event"
+	}
+	return fmt.Sprintf("%d kernel events", n)
 }
