@@ -59,7 +59,8 @@ type netnsWatcher struct {
 	*Daemon
 	own     identity
 	retry   map[string]backoff
-	told    map[string]bool // files that have another's name, of which the log knows
+	blind   bool            // a folder could not be read, which the log has been told
+	told    map[string]bool // files that have another's name, and folders that cannot be watched, of which the log knows
 	changed chan struct{}
 }
 
@@ -136,13 +137,13 @@ func (w *netnsWatcher) split(glob string) (dir, names string) {
 func (w *netnsWatcher) subscribe(dir string) *os.File {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		w.Log.Warn("watching for network namespaces; looking once a second instead", "err", err)
+		w.unwatched(dir, err)
 		return nil
 	}
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_ONLYDIR); err != nil {
 		unix.Close(fd)
 		if !errors.Is(err, unix.ENOENT) {
-			w.Log.Warn("watching for network namespaces; looking once a second instead", "dir", dir, "err", err)
+			w.unwatched(dir, err)
 		}
 		return nil
 	}
@@ -160,6 +161,14 @@ func (w *netnsWatcher) subscribe(dir string) *os.File {
 		}
 	}()
 	return f
+}
+
+// unwatched tells the log, once for each folder, why its changes are noticed late.
+func (w *netnsWatcher) unwatched(dir string, err error) {
+	if !w.told[dir] {
+		w.told[dir] = true
+		w.Log.Warn("watching for network namespaces; looking once a second instead", "dir", dir, "err", err)
+	}
 }
 
 // scan makes members and namespaces agree.
@@ -186,7 +195,10 @@ func (w *netnsWatcher) look() (there map[string]netnsFile, ok bool) {
 	for _, dir := range w.folders() {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.Log.Warn("listing network namespaces", "err", err)
+			if !w.blind { // not with each scan
+				w.Log.Warn("listing network namespaces", "err", err)
+			}
+			w.blind = true
 			return nil, false
 		}
 		for _, e := range entries {
@@ -206,6 +218,7 @@ func (w *netnsWatcher) look() (there map[string]netnsFile, ok bool) {
 			}
 		}
 	}
+	w.blind = false
 	return there, true
 }
 
@@ -216,6 +229,9 @@ func (w *netnsWatcher) serveOne(name string, f netnsFile) {
 		select {
 		case <-m.done:
 		default:
+			if b, waited := w.retry[name]; waited && time.Now().After(b.next) {
+				delete(w.retry, name) // it has run for as long as it waited
+			}
 			return
 		}
 		b, waiting := w.retry[name]

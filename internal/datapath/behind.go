@@ -258,6 +258,7 @@ func (d *Datapath) meet(plan *synth.Plan, fresh []*synth.Port) {
 	}
 	if len(d.seen) > 2*len(plan.Ports) {
 		maps.DeleteFunc(d.seen, func(index int, _ time.Time) bool { return !plan.Has(index) })
+		maps.DeleteFunc(d.lives, func(index, _ int) bool { return !plan.Has(index) })
 	}
 }
 

@@ -388,11 +388,15 @@ func (d *Datapath) register(loads []*job) {
 // loads says whether a job has to load a program before its plan is in place.
 func (j *job) loads() bool { return j.stats != nil && j.prog == nil && !j.later && j.err == nil }
 
-// abandon gives back the counters of a new port that gets no program after all.
+// abandon gives back what a job has got that is not done after all: the counters of a new port, and its configuration.
 func (d *Datapath) abandon(j *job) {
 	if j.stats != nil && d.ports[j.key] == nil {
 		d.generic.leave(j.key, j.counters)
 		j.counters = counters{}
+	}
+	if j.number != 0 { // nobody points at it
+		d.generic.old = append(d.generic.old, j.number)
+		j.number = 0
 	}
 }
 

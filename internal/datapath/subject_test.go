@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"testing"
+	"time"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/synth"
@@ -100,5 +101,19 @@ func TestOthersAreThosePortsThatChanged(t *testing.T) {
 		if got, alike := others(x.now, x.last); len(got) != x.others || alike != x.alike {
 			t.Errorf("of %v after %v: %v, %v", x.now, x.last, got, alike)
 		}
+	}
+}
+
+// Devices that come and go leave nothing: a host of containers sees millions.
+func TestDevicesThatAreGoneAreForgotten(t *testing.T) {
+	d := &Datapath{lives: map[int]int{}, seen: map[int]time.Time{}, retired: map[hookKey]Counts{}}
+	for i := range 1000 {
+		port := &synth.Port{Index: 10 + i, Life: i}
+		plan := &synth.Plan{Ports: []*synth.Port{{Index: 2}, port}}
+		d.meet(plan, []*synth.Port{port})
+		d.replaced([]*synth.Port{port}, &Snapshot{})
+	}
+	if len(d.lives) > 8 || len(d.seen) > 8 {
+		t.Errorf("after a thousand devices, of which two are there, %d lives and %d births are remembered", len(d.lives), len(d.seen))
 	}
 }

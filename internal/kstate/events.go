@@ -27,7 +27,7 @@ func rtEvents(r *Reader, h header, b []byte) {
 	switch h.typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if h.typ == unix.RTM_DELLINK && len(b) > 0 && b[0] == unix.AF_UNSPEC { // of another family it left a bridge
-			r.lives[index(4)]++
+			r.lives.end(index(4))
 		}
 		r.markLink(index(4))
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:

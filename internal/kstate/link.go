@@ -276,7 +276,7 @@ func replaced(old, fresh []*model.Link, only map[int]bool) []*model.Link {
 // finishLink adds to a decoded link what other sources said at the last reading.
 func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 	l := raw.Link
-	if l.Life = r.lives[l.Index]; old != nil && old.Life != l.Life {
+	if l.Life = r.lives.life(l.Index); old != nil && old.Life != l.Life {
 		old = nil // a new device with an old number
 	}
 	if old != nil {
@@ -347,6 +347,7 @@ func bondOf(bond *model.Link, links []*model.Link) *model.Bond {
 
 // forget drops what is kept by ifindex of devices that are gone.
 func (r *Reader) forget(links []*model.Link) {
+	r.lives.forget(links)
 	if len(r.qdisc) <= len(links) {
 		return
 	}

@@ -80,7 +80,7 @@ type Reader struct {
 	faults      map[Parts][]model.ReadFault
 	unknown     map[Parts][]model.Unknown
 	qdisc       map[int]string // root qdisc by ifindex
-	lives       map[int]int    // model.Link.Life by ifindex
+	lives       lives
 	drivers     map[int]string
 	progNames   map[uint32]string
 	owners      map[uint64]string
@@ -105,7 +105,7 @@ func newReader(opts Options, k kernel) *Reader {
 	return &Reader{
 		nft: &nftTables{}, noNFT: &nftTables{dump: &nftables.Dump{}}, filter: filter{sets: &ipset.Dump{}},
 		opts: opts, k: k, wake: -1, links: map[int]bool{}, addrs: map[int]bool{}, fresh: map[int]bool{},
-		faults: map[Parts][]model.ReadFault{}, unknown: map[Parts][]model.Unknown{}, qdisc: map[int]string{}, lives: map[int]int{}, drivers: map[int]string{},
+		faults: map[Parts][]model.ReadFault{}, unknown: map[Parts][]model.Unknown{}, qdisc: map[int]string{}, lives: lives{of: map[int]int{}}, drivers: map[int]string{},
 		progNames: map[uint32]string{}, owners: map[uint64]string{}, builtin: map[string]bool{},
 	}
 }

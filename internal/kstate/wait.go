@@ -164,7 +164,7 @@ func (r *Reader) lost(p Parts) {
 
 // Gone notes that the device of a number is another one than was read, of which no event told: those that were lost, or are yet to come.
 func (r *Reader) Gone(index int) {
-	r.lives[index]++
+	r.lives.end(index)
 	r.markLink(index)
 }
 

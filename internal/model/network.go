@@ -31,7 +31,7 @@ type Network struct {
 // Link is one network device.
 type Link struct {
 	Index      int
-	Life       int // how many devices with this ifindex were seen to go: a number given again is another device
+	Life       int // with Index names the device: a number given again is another one, with another Life
 	Name       string
 	Kind       string // IFLA_INFO_KIND: "veth", "vlan", "bridge" …; "" for a device without a kind (a NIC, lo)
 	Driver     string // as ethtool names it; "" when it has none
