@@ -378,7 +378,7 @@ func (m *machine) key(values []*value, s *set) (out []rs.Field, err error) {
 			return nil, err
 		case v.size != p.size || v.host != p.host && littleEndian && v.size > 1:
 			return nil, fmt.Errorf("the key has another form than the set's")
-		case len(segments) != 1 || segments[0].lo != 0 || !v.plain():
+		case len(segments) != 1 || segments[0].lo != 0 || segments[0].width > 8*v.size || !v.plain(): // the lower part of a field is at 0, too
 			return nil, fmt.Errorf("a part of a field is looked up")
 		}
 		out = append(out, segments[0].field)
