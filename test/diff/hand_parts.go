@@ -3,6 +3,8 @@
 package diff
 
 import (
+	"slices"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -40,7 +42,7 @@ func partRules() []hand {
 			"f icmp type vmap { echo-request : jump a, destination-unreachable : jump b, timestamp-request : drop, 40-255 : goto b }", "f icmpv6 type vmap { echo-request : jump a, destination-unreachable : jump b, packet-too-big : goto b, 150-255 : drop }",
 			"f icmp code vmap { 0 : jump b, 3-5 : jump a }", "f icmpv6 code vmap { 1 : jump b, 200-255 : drop }", "f ip saddr . icmp type vmap { 10.0.0.10 . echo-reply : jump b, 10.3.4.5 . echo-request : drop }",
 			"f icmp type . icmp code vmap { echo-reply . 0 : jump b, echo-reply . 4 : drop }", "f icmp type != { echo-request, echo-reply } counter", "f icmpv6 type { echo-request, echo-reply } counter", "f counter"),
-		headersOf("legacy"), headersOf("nft"),
+		framesOverBridge(), headersOf("legacy"), headersOf("nft"),
 	}
 }
 
@@ -65,6 +67,28 @@ func messages() (out []Packet) {
 	}
 	f.SrcPort = 0x8000
 	return append(out, in(0, f.UDP("u"), f.TCP("A", 1, ""))...)
+}
+
+// framesOverBridge asks for the sender of a frame beside that of its packet where a bridge shows rules what it carries: with a tag in front only by a switch, and the address of the frame stands before the tag.
+func framesOverBridge() hand {
+	var plain []Packet
+	for _, pair := range [][2]station{{stationA, stationB}, {stationB, stationA}, {stationC, stationA}} {
+		for _, v6 := range []bool{false, true} {
+			f := pair[0].flow(pair[1], v6)
+			plain = append(plain, in(pair[0].port, f.UDP("u"), f.TCP("A", 1, "x"), f.Echo(1, 1, "ping"))...)
+		}
+	}
+	forged := stationA.flow(stationB, false)
+	forged.Src = stationC.addr(false)
+	plain = append(plain, in(0, forged.UDP("of another"))...)
+	said := join(plain, tagged(byWire(plain), 5), tagged(byWire(plain), 0), tagged(byWire(plain), 5, 7))
+	key := func(s station, v6 bool) string { return s.mac().String() + " . " + s.addr(v6).String() }
+	filter := func(to string) string { return "sysctl net.bridge.bridge-nf-filter-vlan-tagged=" + to }
+	rules := []string{"add table inet t", "add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f ether saddr . ip saddr { " + key(stationA, false) + ", " + key(stationC, false) + " } udp dport 2000 counter drop",
+		"add rule inet t f ether saddr . ip saddr != { " + key(stationA, false) + ", " + key(stationB, false) + ", " + key(stationC, false) + " } counter drop", "add rule inet t f ether saddr . ip6 saddr vmap { " + key(stationA, true) + " : drop, " + key(stationB, true) + " : accept }",
+		"add rule inet t f ether saddr " + stationB.mac().String() + " counter", "add rule inet t f counter"}
+	return hand{name: "rules parts frames over a bridge", why: "the frame's addresses are those that the bridge got, whether a tag is behind them or not", bare: true, loads: true, slow: bothFamilies, reasons: []string{"fast", drop},
+		steps: []handStep{step(join(everybody(), said), slices.Concat(bridge("", withBridgeNetfilter...), []string{filter("0"), nftFile(rules...)})...), step(said, filter("1")), step(said, filter("0"))}}
 }
 
 // headersOf asks for extension headers, which no packet has that comes to rules of the fast path.
