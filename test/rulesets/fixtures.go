@@ -42,14 +42,17 @@ var (
 
 // fixtures are all rule sets.
 func fixtures() []fixture {
+	lan, wan := side{"br-lan", "192.168.1.0/24", "2001:db8:1::/64"}, side{"wan", outside.four, outside.six}
 	docker, pods := side{"docker0", "172.17.0.2/32", ""}, side{"cni0", "10.42.0.0/24", ""}
 	out := []fixture{
 		{name: "ufw", from: "ufw 0.36.2-1: incoming and routed denied, a LAN let out, one service let in, one network denied", files: []string{"ufw.iptables", "ufw.ip6tables"}, lan: inside, wan: outside, tracked: true},
 		{name: "firewalld", from: "firewalld 1.3.3-1~deb12u2: zones internal and external, a policy between them, a rich rule", files: []string{"firewalld.nft"}, lan: inside, wan: outside, tracked: true},
+		{name: "firewalld, gateway", from: "the same version: zone external masquerades and forwards a port, a policy lets zone internal out", files: []string{"firewalld-gateway.nft"}, lan: inside, wan: outside, tracked: true},
 		{name: "fail2ban, iptables", from: "fail2ban 1.0.2-2, iptables-multiport in FORWARD, two jails, three addresses each", files: []string{"fail2ban-iptables.iptables", "fail2ban-iptables.ip6tables"}, lan: inside, wan: outside},
 		{name: "fail2ban, nftables", from: "the same with nftables-multiport", files: []string{"fail2ban-nftables.nft"}, lan: inside, wan: outside},
 		{name: "fail2ban, ipset", from: "the same with iptables-ipset-proto6", files: []string{"fail2ban-ipset.ipset", "fail2ban-ipset.iptables"}, lan: inside, wan: outside, always: 1},
 		{name: "home router", from: "written by hand: nft, NAT, a port forwarded, guests kept apart", files: []string{"home-router.nft"}, lan: inside, wan: outside, tracked: true, always: 1},
+		{name: "OpenWrt", from: "written by hand as firewall4 of OpenWrt 24.10 does: its default configuration and a port forwarded, no flow offloading", files: []string{"openwrt.nft"}, lan: lan, wan: wan, tracked: true},
 		{name: "Docker 20.10", from: "Docker 20.10, iptables, a container with two published ports", files: []string{others + "/docker-20.10.iptables"}, lan: docker, wan: outside, tracked: true},
 		{name: "Docker 28.5", from: "Docker 28.5, iptables, a container with a published port", files: []string{others + "/docker-28.5.iptables"}, lan: docker, wan: outside, tracked: true},
 		{name: "kube-proxy, iptables", from: "kube-proxy 1.36 and flannel, mode iptables, without its accounting objects (nfacct)", files: []string{others + "/kube-proxy-1.36.iptables"}, lan: pods, wan: outside, tracked: true},
