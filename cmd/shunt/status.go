@@ -65,7 +65,11 @@ func printStatus(w *screen, s *api.Status) {
 	}
 	faces := slices.Clone(s.Interfaces)
 	slices.SortStableFunc(faces, func(a, b api.Interface) int { return loopbackLast(a) - loopbackLast(b) })
+	faces, down := withoutDown(faces)
 	printInterfaces(w, faces)
+	if len(down) > 0 {
+		w.printf("and %d interfaces that are down (%s, …): shunt show interfaces\n", len(down), strings.Join(down[:3], ", "))
+	}
 	printWhy(w, faces)
 	if s.NoGeneric != "" {
 		w.printf("%s a change waits for its programs to be loaded, since the generic one is not there: %s\n", w.paint(yellow, "!"), s.NoGeneric)
@@ -73,6 +77,24 @@ func printStatus(w *screen, s *api.Status) {
 	for _, f := range s.Faults {
 		w.printf("%s could not be read: %s\n", w.paint(red, "!"), f)
 	}
+}
+
+// manyDown is how many interfaces that are down status does not show one by one: a host can have hundreds.
+const manyDown = 9
+
+// withoutDown takes out the interfaces that are down and have had no packets, where they are many, and gives their names.
+func withoutDown(faces []api.Interface) (shown []api.Interface, down []string) {
+	for _, i := range faces {
+		if i.Up || i.Packets.Fast+total(i.Packets.Dropped)+total(i.Packets.Slow) > 0 {
+			shown = append(shown, i)
+		} else {
+			down = append(down, i.Name)
+		}
+	}
+	if len(down) < manyDown {
+		return faces, nil
+	}
+	return shown, down
 }
 
 func printHeadline(w *screen, s *api.Status) {
