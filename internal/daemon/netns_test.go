@@ -5,9 +5,12 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -187,5 +190,36 @@ func TestForgottenNamespaces(t *testing.T) {
 		until(t, "what was left is gone", func() bool { return !exists(filepath.Dir(left)) })
 		cancel()
 		<-ended
+	}
+}
+
+// A member that runs for longer than it had to wait has no failure behind it any more: the next one is its first, which the log is told.
+func TestBackoffEnds(t *testing.T) {
+	m := &member{name: "a", done: make(chan struct{})}
+	w := &netnsWatcher{Daemon: &Daemon{members: map[string]*member{"a": m}}, retry: map[string]backoff{"a": {next: time.Now().Add(time.Hour), delay: time.Hour}}}
+	if w.serveOne("a", netnsFile{}); len(w.retry) != 1 {
+		t.Error("what failed a moment ago is forgotten")
+	}
+	w.retry["a"] = backoff{next: time.Now().Add(-time.Second), delay: time.Second}
+	if w.serveOne("a", netnsFile{}); len(w.retry) != 0 {
+		t.Errorf("a member that runs still waits: %v", w.retry)
+	}
+}
+
+// What keeps folders from being read or watched is told once, not with each look.
+func TestFoldersThatCannotBeRead(t *testing.T) {
+	var told strings.Builder
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &netnsWatcher{Daemon: &Daemon{netnsDir: file, Options: Options{Netns: []string{"all"}, Log: slog.New(slog.NewTextHandler(&told, nil))}}, told: map[string]bool{}}
+	for range 3 {
+		if _, ok := w.look(); ok || w.subscribe(file) != nil {
+			t.Fatal("a file is a folder")
+		}
+	}
+	if lines := strings.Count(told.String(), "\n"); lines != 2 {
+		t.Errorf("%d lines, want one of reading and one of watching:\n%s", lines, told.String())
 	}
 }

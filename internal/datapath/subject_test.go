@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -115,5 +116,15 @@ func TestDevicesThatAreGoneAreForgotten(t *testing.T) {
 	}
 	if len(d.lives) > 8 || len(d.seen) > 8 {
 		t.Errorf("after a thousand devices, of which two are there, %d lives and %d births are remembered", len(d.lives), len(d.seen))
+	}
+}
+
+// A configuration that no port came to point at, since rules could not be installed, is taken back.
+func TestConfigurationsOfAbandonedJobs(t *testing.T) {
+	d := &Datapath{generic: &generic{}}
+	d.abandon(&job{number: 7})
+	d.abandon(&job{})
+	if !slices.Equal(d.generic.old, []uint64{7}) {
+		t.Errorf("to be taken back: %v, want [7]", d.generic.old)
 	}
 }

@@ -135,6 +135,7 @@ func TestMapOfParts(t *testing.T) {
 	named.Flags = SetMap
 	namedByte := of(dscpType, 1, verdict(7))
 	namedByte.Flags = SetMap
+	setOfByte := Set{Name: "__map0", KeyType: dscpType, KeyLen: 1, Elements: []Element{{Key: []byte{7}}}}
 	both := Set{Name: "__map0", Flags: SetAnonymous | SetConstant | SetConcat, KeyType: addrType<<6 | dscpType, KeyLen: 8, Elements: []Element{{Key: []byte{10, 0, 0, 1, 8, 0, 0, 0}}}}
 	ask := &Lookup{Set: "__map0", Dst: Verdict, Map: true}
 	mark := &Meta{Key: 3}
@@ -168,6 +169,7 @@ func TestMapOfParts(t *testing.T) {
 		"of a network":                {[]Expr{&Payload{Base: baseNetwork, Offset: 16, Len: 4}, and(255, 255, 255, 0), ask}, of(addrType, 4, verdict(10, 7, 2, 0)), familyIP4, part(rs.IP4Dst, 0xffffff00, rs.Nums(0x0a070200, 0x0a070200))},
 		"the lower byte of a field":   {[]Expr{&Payload{Base: baseNetwork, Offset: 19, Len: 1}, ask}, of(dscpType, 1, verdict(7)), familyIP4, part(rs.IP4Dst, 0xff, rs.Nums(7, 7))},
 		"of it, in a named map":       {[]Expr{&Payload{Base: baseNetwork, Offset: 19, Len: 1}, ask}, namedByte, familyIP4, left},
+		"of it, in a named set":       {[]Expr{&Payload{Base: baseNetwork, Offset: 19, Len: 1}, &Lookup{Set: "__map0", Dst: NoReg}}, setOfByte, familyIP4, left},
 		"an address and dscp":         {[]Expr{&Payload{Base: baseNetwork, Offset: 12, Len: 4}, &Payload{Base: baseNetwork, Offset: 1, Len: 1, Dst: 1}, &Bitwise{Src: 1, Dst: 1, Len: 1, Src2: NoReg, Mask: []byte{0xfc}, Xor: []byte{0}}, &Bitwise{Src: 1, Dst: 1, Len: 1, Src2: NoReg, Op: 2, Shift: 2}, &Lookup{Set: "__map0", Dst: NoReg}}, both, familyIP4, "ip saddr & 0x0 0xa000001-0xa000001 dsfield & 0xfc 0x20-0x20"},
 		"a bit is lost":               {[]Expr{dscp, and(0xfe), down(1, 2), ask}, of(dscpType, 1, verdict(8)), familyIP4, left},
 		"shifted to the left":         {[]Expr{mark, and(255, 0, 0, 0), &Bitwise{Len: 4, Src2: NoReg, Op: 1, Shift: 8}, ask}, of(markType, 4, verdict(0, 1, 0, 0)), familyIP4, left},
