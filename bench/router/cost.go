@@ -108,9 +108,16 @@ func costTurn(b *suite.Bench, c configuration, hook graph.Hook, nothing *ebpf.Pr
 				return err
 			}
 			set.Add(c.name, variant, "forwarded", "ns", fast)
-			slow, err := r.Loop(lab.Edited(frame, lab.TTL(1), lab.FixIPChecksum()), frame)
+			var slow float64
+			err = b.Retry(variant, func() (err error) {
+				slow, err = r.Loop(lab.Edited(frame, lab.TTL(1), lab.FixIPChecksum()), frame)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 			set.Add(c.name, variant, "passed, ttl 1", "ns", slow)
-			return err
+			return nil
 		})
 	}}, nil
 }

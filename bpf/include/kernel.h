@@ -153,6 +153,7 @@ struct flow_offload_tuple {
 	__u16 encap_num : 2;
 	__u16 mtu;
 	void *dst_cache;
+	__u32 dst_cookie;
 	__u32 ifidx;
 };
 struct flow_offload_tuple_rhash {
@@ -166,6 +167,22 @@ struct rtable {
 	int rt_genid;
 	__u8 rt_gw_family;
 	__be32 rt_gw4;
+};
+struct fib6_node {
+	int fn_sernum;
+};
+struct fib6_info {
+	struct fib6_node *fib6_node;
+	unsigned long expires;
+	__u32 fib6_flags;
+};
+struct rt6_info {
+	struct fib6_info *from;
+	int sernum;
+	struct in6_addr___shunt {
+		__be32 word[4];
+	} rt6i_gateway;
+	__u32 rt6i_flags;
 };
 struct netns_xfrm {
 	unsigned int policy_count[6];

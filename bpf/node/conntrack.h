@@ -216,8 +216,6 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	if (!in_flowtable(status) && (peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
 	if (status & IPS_NAT) {
-		if (in_flowtable(status))	/* an entry says what becomes of a packet in its own words */
-			return SHUNT_R_CONNTRACK_NAT;
 		nat = node_nat(p, ct, status);
 		if (nat != NEXT)
 			return nat;

@@ -32,6 +32,7 @@ struct translation {
 	__u32 is6, udp;
 	__u64 addrs;	/* by how much the sums of addresses and of ports change */
 	__u64 ports;
+	__be32 hop[4];	/* node/flowtable.h: the next hop, while `fib` has something else */
 };
 
 struct {

@@ -491,6 +491,7 @@ type TCTranslation struct {
 	Udp   uint32
 	Addrs uint64
 	Ports uint64
+	Hop   [4]uint32
 }
 
 // Names of all BPF objects in the ELF.

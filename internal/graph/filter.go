@@ -231,7 +231,7 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 		}
 		return f, append(why, f.Slow...)
 	}
-	if f.closed && !(family == model.IP4 && len(b.flowtables) > 0) { // connections in a flow table meet no rules, such as the one that put them there
+	if f.closed && len(b.flowtables) == 0 { // connections in a flow table meet no rules, such as the one that put them there
 		why = append(why, f.Slow...)
 	}
 	if f.Problem != "" {

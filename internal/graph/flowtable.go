@@ -36,9 +36,8 @@ func (b *builder) entersFlowtable(h model.NFHook) bool {
 // beforeTracking is the priority at which a chain may come before connections are looked up.
 const beforeTracking = -200
 
-// withFlowtable adds to the node of connections the flow table that those of a device may be in, where programs can find its entries: at XDP. Those of IPv6 are Linux's: whether their route still holds is not known here.
-func (b *builder) withFlowtable(nodes []Node, p *Port, l *model.Link) []Node {
-	name := b.flowtables[l.Name]
+// withFlowtable adds to the node of connections the name of the flow table that those of a device may be in, where programs can find its entries: at XDP.
+func withFlowtable(nodes []Node, name string, p *Port) []Node {
 	if name == "" || len(nodes) == 0 || !p.Has(XDP) {
 		return nodes
 	}

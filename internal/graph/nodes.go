@@ -50,14 +50,14 @@ func (b *builder) fillNodes(p *Port, push int) {
 			case path == &in.IP4:
 				path.Nodes = b.nodes4(p, in, l, push)
 			default:
-				path.Nodes = b.nodes6(p, in, push)
+				path.Nodes = b.nodes6(p, in, l, push)
 			}
 		}
 	}
 }
 
 func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
-	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, b.withFlowtable(b.trackNode(model.IP4), p, l), rulesIn(b.graph.Filter4), b.natNode(model.IP4))
+	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP4}}, withFlowtable(b.trackNode(model.IP4), b.flowtables[l.Name], p), rulesIn(b.graph.Filter4), b.natNode(model.IP4))
 	mode := b.reverseMode(l)
 	// Of several next hops the lookup for programs prefers that of the source's own interface (fib_select_multipath(), since Linux 6.15), as for packets of this host; and
 	// a next hop goes on calling an address its own that has left this host since (nh_saddr).
@@ -83,8 +83,8 @@ func (b *builder) nodes4(p *Port, in *Input, l *model.Link, push int) []Node {
 	return append(nodes, Node{Kind: NodeGuard}, rewrite, Node{Kind: NodeRedirect})
 }
 
-func (b *builder) nodes6(p *Port, in *Input, push int) []Node {
-	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP6}}, b.trackNode(model.IP6), rulesIn(b.graph.Filter6), b.natNode(model.IP6))
+func (b *builder) nodes6(p *Port, in *Input, l *model.Link, push int) []Node {
+	nodes := slices.Concat(vlanNode(in), []Node{{Kind: NodeIP6}}, withFlowtable(b.trackNode(model.IP6), b.flowtables[l.Name], p), rulesIn(b.graph.Filter6), b.natNode(model.IP6))
 	if b.graph.Notable6 {
 		nodes = append(nodes, Node{Kind: NodeSpecial})
 	}

@@ -425,11 +425,11 @@ func (s *shared) port(link *model.Link, port *graph.Port, tunnel bool) *Port {
 			}
 			c.Track4 = max(c.Track4, track(in.IP4.Nodes))
 			c.Track6 = max(c.Track6, track(in.IP6.Nodes))
-			if n := in.IP4.Node(graph.NodeTrack); n != nil && n.Params["flowtable"] != "" {
-				c.Flowtable = uint32(flag(hook == graph.XDP))
-			}
 			c.Nat |= flag(in.IP4.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP4) | flag(in.IP6.Node(graph.NodeNAT) != nil)*uint8(bpfobj.NATIP6)
 			for _, n := range slices.Concat(in.IP4.Nodes, in.IP6.Nodes) {
+				if n.Kind == graph.NodeTrack && n.Params["flowtable"] != "" {
+					c.Flowtable = uint32(flag(hook == graph.XDP))
+				}
 				if n.Kind == graph.NodeFIB && n.Params["ports"] != "" {
 					c.Ports = 1
 				}
