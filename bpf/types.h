@@ -641,9 +641,11 @@ struct shunt_sets_query {
 	__u32 pad;
 };
 
-/* Out of the program that gives the sign of life (BPF_PROG_TYPE_SYSCALL context). */
+/* In and out of the program that gives the sign of life (BPF_PROG_TYPE_SYSCALL context). */
 struct shunt_beat_query {
-	__u64 attached;		/* a sum over what is attached to devices without an event */
+	__u64 attached;		/* out: a sum over what is attached to devices without an event */
+	__u32 index;		/* in: of this device, what is at its tcx ingress has to do with the sum, and no sign of life is given; 0: all of it */
+	__u32 pad;
 };
 
 /* In and out of the guard program (BPF_PROG_TYPE_SYSCALL context). */

@@ -149,7 +149,7 @@ func (r *reactor) once(name, how string, frame []byte, fast bool, change func() 
 		if err := r.settle(); err != nil {
 			return err
 		}
-		if err := r.lane.Engine.Do(context.Background(), func(d *datapath.Datapath) error { d.Unkeep(); held = d.Attachments(); return nil }); err != nil {
+		if err := r.lane.Engine.Do(context.Background(), func(d *datapath.Datapath) error { d.Unkeep(); held = hooksHeld(d); return nil }); err != nil {
 			return err
 		}
 		ids, err := r.lane.Engine.Programs()
@@ -198,7 +198,7 @@ func (r *reactor) once(name, how string, frame []byte, fast bool, change func() 
 	}
 	attached := 0.0
 	if err := r.lane.Engine.Do(context.Background(), func(d *datapath.Datapath) error {
-		if d.Attachments() > held {
+		if hooksHeld(d) > held {
 			attached = 1
 		}
 		return nil
@@ -281,3 +281,5 @@ func oneChange(h *netlink.Handle, alt netlink.Link, i int) error {
 	}
 	return h.RouteDel(route)
 }
+
+func hooksHeld(d *datapath.Datapath) int { return d.Attachments(graph.XDP) + d.Attachments(graph.TC) }

@@ -282,6 +282,7 @@ int shunt_find_sets(struct shunt_sets_query *q)
 struct walk {
 	struct list_head *head, *at;
 	__u64 sum;
+	__u32 index;	/* of the device whose tcx ingress alone is meant; 0: all */
 };
 
 /* Sums do not depend on the order of devices, and what carries nothing adds nothing: devices come and go without a word. */
@@ -319,6 +320,13 @@ static long sum_device(__u32 i, struct walk *w)
 	w->at = next;
 	dev = (void *)next - bpf_core_field_offset(struct net_device, dev_list);
 	n = (__u64)dev;
+	if (w->index) {
+		if (BPF_CORE_READ(dev, ifindex) != w->index)
+			return 0;
+		if (HAS(dev, tcx_ingress))
+			add(w, n + 2, programs(BPF_CORE_READ(dev, tcx_ingress)));
+		return 1;
+	}
 	add(w, n, first(AT(dev, ptype_all)));
 	add(w, n + 1, first(AT(dev, ptype_specific)));
 	if (HAS(dev, tcx_ingress)) {
@@ -340,11 +348,12 @@ int shunt_beat(struct shunt_beat_query *q)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct net *net = BPF_CORE_READ(task, nsproxy, net_ns);
-	struct walk w = {};
+	struct walk w = {.index = q->index};
 
-	live.heartbeat = bpf_jiffies64();
 	w.head = w.at = (void *)AT(net, dev_base_head);
-	if (HAS(net, ptype_specific))
+	if (!w.index)
+		live.heartbeat = bpf_jiffies64();
+	if (!w.index && HAS(net, ptype_specific))
 		add(&w, 0, first(AT(net, ptype_specific)));
 	bpf_loop(MAX_DEVICES, sum_device, &w, 0);
 	q->attached = w.sum;

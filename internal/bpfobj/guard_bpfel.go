@@ -16,6 +16,8 @@ import (
 type GuardShuntBeatQuery struct {
 	_        structs.HostLayout
 	Attached uint64
+	Index    uint32
+	Pad      uint32
 }
 
 type GuardShuntBridge uint32

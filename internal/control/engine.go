@@ -416,7 +416,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if dirty&kstate.Netfilter != 0 && e.tally.Legacy() {
 		e.collect()
 	}
-	attached := e.data.Attachments()
+	attached := e.data.Attachments(graph.XDP)
 	failures, err := e.data.Apply(plan, &snapshot)
 	stages.Apply = lap()
 	if err != nil {
@@ -426,7 +426,7 @@ func (e *Engine) round(dirty kstate.Parts, since time.Time) (again kstate.Parts,
 	if dirty&kstate.Netfilter != 0 {
 		e.tally.Follow(net.Filter, e.reader.LegacyTables())
 	}
-	if e.data.Attachments() > attached {
+	if e.data.Attachments(graph.XDP) > attached {
 		again = kstate.Links | kstate.XDP // some drivers send XDP frames only once they run a program
 	}
 	if slices.ContainsFunc(failures, func(f datapath.Failure) bool { return errors.Is(f.Err, unix.ENOLINK) }) {

@@ -30,6 +30,7 @@ type attachment struct {
 	fresh   bool           // it has not had a program of its own yet
 	at      hookKey        // see Own
 	id      ebpf.ProgramID // of what the kernel runs at the hook: the stub, or for tcx the program; 0 until asked for
+	adds    uint64         // what is attached has to do with the sum of beats; see added
 
 	turn    uint64         // of the last plan that wants it
 	planned *synth.Program // of that plan, as long as what runs, or is made behind the loop, is what it comes to

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
 )
 
@@ -74,6 +76,11 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 			}
 			expect(true, what+" goes")
 		}
+		if haveTCX() {
+			if err := ownHooks(d, near.Index, tcx(ebpf.AttachTCXIngress), expect); err != nil {
+				return err
+			}
+		}
 		if err := near.NS.Shell("ip link add plain type veth peer name other; ip link set plain up"); err != nil {
 			return err
 		}
@@ -91,6 +98,50 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ownHooks takes a hook as the daemon does for a container that starts, and gives it back: no beat says so, unless something else was attached there meanwhile, or before.
+func ownHooks(d *Datapath, index int, foreign func(index int) (io.Closer, error), expect func(want bool, what string)) error {
+	key := hookKey{index, graph.TC}
+	take := func() error {
+		a, err := d.attachCounted(index)
+		if err == nil {
+			d.ports[key] = a
+			d.added(a, a.adds, d.changes)
+		}
+		return err
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	expect(false, "its own hook")
+	other, err := foreign(index)
+	if err != nil {
+		return err
+	}
+	expect(true, "another one beside it")
+	if err := errors.Join(other.Close(), d.drop(key, d.ports[key])); err != nil {
+		return err
+	}
+	expect(true, "both go")
+	if err := take(); err != nil {
+		return err
+	}
+	expect(false, "its own hook again")
+	if err := d.drop(key, d.ports[key]); err != nil {
+		return err
+	}
+	expect(false, "its own hook goes")
+	if other, err = foreign(index); err != nil {
+		return err
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	expect(true, "its own hook where another one has come unheard")
+	err = errors.Join(other.Close(), d.drop(key, d.ports[key]))
+	expect(true, "both go again")
+	return err
 }
 
 // passing is a program that lets everything pass.

@@ -73,7 +73,8 @@ type Datapath struct {
 	devices         map[int]*deviceWords // of the snapshot that was committed last
 	moves           int                  // see basis
 	turn            uint64               // of the last plan
-	attached        uint64               // the sum of the last beat, see Beat
+	attached        uint64               // the sum of the last beat, with what was added since; see Beat
+	changes         uint64               // of it that beats have found
 }
 
 // applied is a plan that is in force, with the basis that its programs have.
@@ -533,6 +534,7 @@ func (d *Datapath) release(key hookKey, a *attachment, plan *synth.Plan) error {
 // drop takes a hook of a device out of the kernel.
 func (d *Datapath) drop(key hookKey, a *attachment) error {
 	delete(d.ports, key)
+	d.attached -= a.adds
 	err := a.remove()
 	d.generic.leave(key, a.counters)
 	return err
@@ -560,8 +562,15 @@ func (d *Datapath) Severed() (indexes []int) {
 	return indexes
 }
 
-// Attachments counts the hooks that are held. Attaching changes what drivers can do, so a reader looks again when it grows.
-func (d *Datapath) Attachments() int { return len(d.ports) }
+// Attachments counts the hooks of a kind that are held. Attaching at XDP changes what drivers can do, so a reader looks again when it grows.
+func (d *Datapath) Attachments(hook graph.Hook) (n int) {
+	for key := range d.ports {
+		if key.hook == hook {
+			n++
+		}
+	}
+	return n
+}
 
 // Unkeep lets go of everything that is kept for configurations that come back, so that the next change pays what a new one costs.
 func (d *Datapath) Unkeep() {

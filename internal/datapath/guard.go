@@ -318,15 +318,25 @@ func (d *Datapath) Stale() bool {
 }
 
 // Beat is the daemon's sign of life; programs pass everything to Linux when it is older than the watchdog's limit. It also says whether something was attached to a device of
-// the calling thread's namespace, or taken away, since the last beat, of what raises no event: tcx programs, XDP programs by links, packet sockets. That may be the daemon's own.
+// the calling thread's namespace, or taken away, since the last beat, of what raises no event: tcx programs, XDP programs by links, packet sockets. That may be the daemon's own,
+// where it has not been added (see added).
 func (d *Datapath) Beat() (attached bool, err error) {
-	var in, out bpfobj.BeatQuery
-	if _, err := d.objects.beat.Run(&ebpf.RunOptions{Context: memory(&in), ContextOut: memory(&out)}); err != nil {
+	sum, err := d.sum(0)
+	if err != nil {
 		return false, fmt.Errorf("stamping the watchdog: %w", err)
 	}
-	attached = out.Attached != d.attached
-	d.attached = out.Attached
+	if attached = sum != d.attached; attached {
+		d.attached = sum
+		d.changes++
+	}
 	return attached, nil
+}
+
+// sum is that of a beat (0), or what a device's tcx ingress has to do with it, which is no sign of life. It may be called from any goroutine.
+func (d *Datapath) sum(index int) (uint64, error) {
+	in, out := bpfobj.BeatQuery{Index: uint32(index)}, bpfobj.BeatQuery{}
+	_, err := d.objects.beat.Run(&ebpf.RunOptions{Context: memory(&in), ContextOut: memory(&out)})
+	return out.Attached, err
 }
 
 // memory is a query as C lays it out.
