@@ -4,12 +4,14 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/shuntnet/shunt/internal/api"
+	"github.com/shuntnet/shunt/internal/graph"
 )
 
 func newStatus(g *global) *cobra.Command {
@@ -98,10 +100,13 @@ func withoutDown(faces []api.Interface) (shown []api.Interface, down []string) {
 }
 
 func printHeadline(w *screen, s *api.Status) {
-	fast, up := 0, 0
+	fast, awaited, up := 0, 0, 0
 	for _, i := range s.Interfaces {
 		if i.State == api.StateFast {
 			fast++
+			if awaits(i) {
+				awaited++
+			}
 		}
 		if i.Up && i.Name != "lo" {
 			up++
@@ -112,6 +117,9 @@ func printHeadline(w *screen, s *api.Status) {
 		where = " in " + s.Netns
 	}
 	w.printf("shunt %s%s: %d of %d interfaces fast", s.Version, where, fast, up)
+	if awaited > 0 {
+		fmt.Fprint(w, w.paint(yellow, fmt.Sprintf(", %d of them once their first program is made", awaited)))
+	}
 	resume := " paused (shunt resume)"
 	if s.Netns != "" {
 		resume = " paused (shunt resume --netns " + s.Netns + ")" // without, it is the daemon's own namespace that is resumed
@@ -172,9 +180,15 @@ func printInterfaces(w *screen, faces []api.Interface) {
 	w.table(rows)
 }
 
+// awaits says whether everything that comes in by an interface goes to Linux until its first program is made.
+func awaits(i api.Interface) bool { return strings.Contains(i.Tier, "awaited") }
+
 // hookCell says where programs run, and if it is not those made for the interface.
 func hookCell(i api.Interface) string {
-	if strings.Contains(i.Tier, "generic") {
+	switch {
+	case awaits(i):
+		return i.Hook + ", awaited"
+	case strings.Contains(i.Tier, "generic"):
 		return i.Hook + ", generic"
 	}
 	return i.Hook
@@ -266,41 +280,79 @@ func closed(i *api.Interface, faces []api.Interface) (why []api.Reason) {
 	return why
 }
 
-// whyTable has a row for each reason and what it concerns.
+// whyTable has an entry for each reason and what it concerns.
 type whyTable struct {
-	rows [][]cell
-	at   map[api.Reason]int
+	entries []*whyEntry
+	at      map[api.Reason]*whyEntry
+}
+
+type whyEntry struct {
+	faces   []string
+	reason  api.Reason // without a detail
+	details []string   // one below the other: those of rules are long
 }
 
 func (t *whyTable) add(face string, r api.Reason) {
-	if t.at == nil {
-		t.at = map[api.Reason]int{}
-	}
-	what := strings.TrimSpace(face + " " + r.Input)
-	key := api.Reason{Reason: r.Reason, Family: r.Family, Hook: r.Hook, Input: what}
-	if row, seen := t.at[key]; seen && r.Detail != "" {
-		// One below the other: the details of rules are long.
-		last := row
-		for last+1 < len(t.rows) && t.rows[last+1][0].text == "" {
-			last++
+	key := r
+	key.Detail = ""
+	of := key
+	of.Input = face + " " + r.Input
+	e := t.at[of]
+	if e == nil {
+		if t.at == nil {
+			t.at = map[api.Reason]*whyEntry{}
 		}
-		t.rows = slices.Insert(t.rows, last+1, []cell{{}, {}, {}, {text: r.Detail}})
-		for k, n := range t.at {
-			if n > last {
-				t.at[k] = n + 1
+		e = &whyEntry{faces: []string{face}, reason: key}
+		t.at[of], t.entries = e, append(t.entries, e)
+	}
+	if len(e.details) == 0 || r.Detail != "" {
+		e.details = append(e.details, r.Detail)
+	}
+}
+
+// manyAlike is how many interfaces of which the same is said share a row: a host can have hundreds of containers.
+const manyAlike = 9
+
+// merged has one entry for many interfaces of which the same is said, but for their own names: where the first of them was, with its details.
+func (t *whyTable) merged() (out []*whyEntry) {
+	alike := map[string][]*whyEntry{}
+	said := make([]string, len(t.entries))
+	for i, e := range t.entries {
+		own := regexp.MustCompile(`\b` + regexp.QuoteMeta(e.faces[0]) + `\b`) // a container's may be v6, which is in net.ipv6
+		said[i] = fmt.Sprintf("%+v %s", e.reason, own.ReplaceAllLiteralString(fmt.Sprintf("%q", e.details), "\x00"))
+		alike[said[i]] = append(alike[said[i]], e)
+	}
+	for i, e := range t.entries {
+		all := alike[said[i]]
+		switch {
+		case len(all) < manyAlike:
+			out = append(out, e)
+		case all[0] == e:
+			together := *e
+			together.faces = nil
+			for _, one := range all {
+				together.faces = append(together.faces, one.faces...)
 			}
+			out = append(out, &together)
 		}
-		return
 	}
-	t.at[key] = len(t.rows)
-	t.rows = append(t.rows, []cell{{text: what}, {text: strings.TrimSpace(r.Family + " " + r.Hook)}, {text: r.Reason, sgr: yellow}, {text: r.Detail}})
+	return out
 }
 
 func (t *whyTable) print(w *screen, head string) {
-	if len(t.rows) > 0 {
-		fmt.Fprintln(w)
-		w.table(slices.Concat([][]cell{heads(head, "", "REASON", "")}, t.rows))
+	if len(t.entries) == 0 {
+		return
 	}
+	rows := [][]cell{heads(head, "", "REASON", "")}
+	for _, e := range t.merged() {
+		r := e.reason
+		rows = append(rows, []cell{{text: strings.TrimSpace(graph.Some(e.faces) + " " + r.Input)}, {text: strings.TrimSpace(r.Family + " " + r.Hook)}, {text: r.Reason, sgr: yellow}, {text: e.details[0]}})
+		for _, d := range e.details[1:] {
+			rows = append(rows, []cell{{}, {}, {}, {text: d}})
+		}
+	}
+	fmt.Fprintln(w)
+	w.table(rows)
 }
 
 func orDash(s string) string {

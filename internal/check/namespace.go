@@ -150,7 +150,7 @@ func device(l *model.Link, p *graph.Port, carriers []string) Result {
 	case p.Via != 0:
 		r.Text += "; served by the device below"
 	case len(carriers) > 0:
-		r.Text += "; its ports carry its packets: " + strings.Join(carriers, ", ")
+		r.Text += "; its ports carry its packets: " + graph.Some(carriers)
 	default:
 		r.Level, r.Text, r.Advice = Warn, r.Text+"; stays with Linux: "+names(p.Why), advice(p.Why)
 	}

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
@@ -286,7 +288,7 @@ func (d *Datapath) Settled() bool {
 	return !d.behind.busy && len(d.behind.found) == 0 && !d.waiting()
 }
 
-// lasting are the programs to be made for ports that wait for one and need not wait longer, those first that have waited longest; or how long to wait for the first.
+// lasting are the programs to be made for ports that wait for one and need not wait longer, those first that have waited longest or, of a crowd, carry most; or how long to wait for the first.
 func (d *Datapath) lasting() (jobs []*job, wait time.Duration) {
 	wait = never
 	for key, a := range d.ports {
@@ -309,7 +311,26 @@ func (d *Datapath) lasting() (jobs []*job, wait time.Duration) {
 		jobs = append(jobs, &job{key: key, want: want, counters: counters{stats: stats}, port: a})
 	}
 	slices.SortFunc(jobs, func(a, b *job) int { return a.port.since.Compare(b.port.since) })
+	if len(jobs) > crowd {
+		busiestFirst(jobs)
+	}
 	return jobs, wait
+}
+
+// busiestFirst orders the programs that are to be made for very many devices, which takes minutes where connections are looked up, by how many packets have come by each: that tells
+// best by which the next will.
+func busiestFirst(jobs []*job) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return // they are made in the order of their waiting
+	}
+	came := map[int]uint64{}
+	for _, l := range links {
+		if s := l.Attrs().Statistics; s != nil {
+			came[l.Attrs().Index] = s.RxPackets
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(came[b.key.index], came[a.key.index]) })
 }
 
 // refuse notes that there is no program for what a port wants. One that runs the generic program stays with that; one that has none is tried once more in the

@@ -5,6 +5,7 @@ package graph
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -132,6 +133,15 @@ func (g *Graph) Carriers(bridge int) (names []string) {
 		}
 	}
 	return names
+}
+
+// Some joins names for people, who want to know what they are and not read hundreds of them.
+func Some(names []string) string {
+	const shown, most = 3, 9
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
 // Has says whether the port is attached at hook.

@@ -216,7 +216,7 @@ func carried(s *control.State, p *graph.Port) []graph.Why {
 	why := slices.Clone(p.Why)
 	for i := range why {
 		if why[i].Reason == reason.LinkKind {
-			why[i].Detail += "; its ports carry its packets: " + strings.Join(ports, ", ")
+			why[i].Detail += "; its ports carry its packets: " + graph.Some(ports)
 		}
 	}
 	return why
