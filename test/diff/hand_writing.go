@@ -31,6 +31,8 @@ func writingRules() []hand {
 		"add rule inet t post meta l4proto tcp ip dscp set 4", "add rule inet t post ip dscp 0x2e counter")
 	return append(out,
 		hand{name: "rules tos inet", why: "the same by nf_tables, whose checksums are never 0", loads: true, slow: rules, reasons: []string{"fast"}, steps: []handStep{step(join(all, noSum(0xb8, 17), noSum(0x10, 6)), append(to5(gw1, gw1v6), nft)...)}},
+		hand{name: "rules tos part", why: "of a traffic class that lies across two bytes nf_tables loads and writes the half with the congestion bits alone", loads: true, slow: rules, reasons: []string{"fast"}, steps: []handStep{step(all, append(to5(gw1, gw1v6), nftFile("add table inet t",
+			"add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f ip6 daddr 2001:db8:1::/48 ip6 ecn set ce", "add rule inet t f ip6 daddr 2001:db8:2::/48 ip6 ecn set not-ect", "add rule inet t f ip6 dscp 0x0a counter", "add rule inet t f ip daddr 10.1.0.0/16 ip ecn set ce"))...)}},
 		hand{name: "rules tos route", why: "the route is looked up by the TOS that prerouting leaves, and a packet keeps its route when the TOS changes behind it", loads: true, slow: rules, reasons: []string{"fast"},
 			steps: []handStep{
 				step(all, append(to5(gw1, gw1v6), "ip route add 10.1.0.0/16 tos 0x10 via 10.0.2.10", restore("iptables-legacy", "mangle", ":PREROUTING ACCEPT [0:0]; :FORWARD ACCEPT [0:0]", "-A PREROUTING -p udp -j TOS --set-tos 0x10/0x3f", "-A FORWARD -p tcp -j TOS --set-tos 0x10/0x3f"))...),

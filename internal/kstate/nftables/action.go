@@ -196,7 +196,8 @@ func (m *machine) writePayload(e *Payload) {
 		return
 	}
 	s := segments[0]
-	set := rs.SetField{Field: rs.DSField, And: uint32(shift(v.mask, s.lo).Lo & 0xff), Xor: uint32(shift(v.xor, s.lo).Lo & 0xff), Payload: true}
+	kept := v.mask.Or(rs.Max(8 * v.size).Not()) // what was not loaded stays, too: `ip6 ecn set` loads the lower half of the class
+	set := rs.SetField{Field: rs.DSField, And: uint32(shift(kept, s.lo).Lo & 0xff), Xor: uint32(shift(v.xor, s.lo).Lo & 0xff), Payload: true}
 	m.steps = append(m.steps, set)
 	name := m.fieldName(rs.DSField, rs.Num(0xfc))
 	if set.And == 0x03 && set.Xor&3 == 0 {

@@ -226,3 +226,21 @@ func TestFrameTypes(t *testing.T) {
 		}
 	}
 }
+
+// TestPartOfClassWritten: what a rule has not loaded of IPv6's traffic class, which lies across two bytes, is kept when the rest is written.
+func TestPartOfClassWritten(t *testing.T) {
+	for what, c := range map[string]struct {
+		offset, size uint32
+		mask, xor    []byte
+		and, set     uint32
+	}{
+		"ip6 ecn set ce":   {1, 1, []byte{0xcf}, []byte{0x30}, 0xfc, 0x03},
+		"ip6 dscp set cs3": {0, 2, []byte{0xf0, 0x3f}, []byte{0x06, 0}, 0x03, 0x60},
+	} {
+		steps := translated(familyIP6, Rule{Exprs: []Expr{&Payload{Base: baseNetwork, Offset: c.offset, Len: c.size}, &Bitwise{Len: c.size, Src2: NoReg, Mask: c.mask, Xor: c.xor},
+			&Payload{Base: baseNetwork, Offset: c.offset, Len: c.size, Write: true}}})
+		if want := []rs.Step{rs.SetField{Field: rs.DSField, And: c.and, Xor: c.set, Payload: true}}; !slices.Equal(steps, want) {
+			t.Errorf("%s: %+v, want %+v", what, steps, want)
+		}
+	}
+}
