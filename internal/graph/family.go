@@ -44,23 +44,8 @@ func (b *builder) namespaceReasons() {
 	if n.Sysctl.ForwardUsePMTU {
 		ip4 = append(ip4, because(reason.SysctlUnmodelled, "net.ipv4.ip_forward_use_pmtu = 1"))
 	}
-	all6 := n.Sysctl.All6
-	if all6.ProxyNDP {
-		ip6 = append(ip6, because(reason.SysctlUnmodelled, "net.ipv6.conf.all.proxy_ndp = 1"))
-	}
 	b.wide4 = join(both, ip4, b.rules4.why)
-	b.wide6 = join(both, ip6, b.rules6.why, routingHeaders("all", all6))
-}
-
-func routingHeaders(name string, c model.Conf6) []Why {
-	var why []Why
-	if c.Seg6Enabled {
-		why = append(why, because(reason.SysctlUnmodelled, "net.ipv6.conf.%s.seg6_enabled = 1", name))
-	}
-	if c.IOAM6Enabled {
-		why = append(why, because(reason.SysctlUnmodelled, "net.ipv6.conf.%s.ioam6_enabled = 1", name))
-	}
-	return why
+	b.wide6 = join(both, ip6, b.rules6.why)
 }
 
 // path4 gives the reasons that keep IPv4 at a logical interface with Linux. In a VRF Linux looks at the master's switches
@@ -79,7 +64,8 @@ func (b *builder) path4(l, vrf *model.Link) []Why {
 	return join(why, b.vrfRules(l, vrf, model.IP4, b.rules4), b.trackedVRF(l, vrf, model.IP4), b.graph.Filter4.inVRF(model.IP4, vrf))
 }
 
-// path6 is the same for IPv6, where Linux asks conf.all (or force_forwarding) and bpf_fib_lookup the device.
+// path6 is the same for IPv6, where Linux asks conf.all (or force_forwarding) and bpf_fib_lookup the device. Switches about extension headers (seg6_enabled, rpl_seg_enabled,
+// ioam6_enabled) say nothing of packets without any, and proxy_ndp nothing of those that are not neighbour discovery (ip6_forward_proxy_check()): others are not fast.
 func (b *builder) path6(l, vrf *model.Link) []Why {
 	why := b.wide6
 	for _, d := range []*model.Link{l, vrf} {
@@ -91,9 +77,6 @@ func (b *builder) path6(l, vrf *model.Link) []Why {
 			why = join(why, []Why{because(reason.ForwardingOff, "net.ipv6.conf.%s.disable_ipv6 = 1", d.Name)})
 		case !d.Conf6.Forwarding:
 			why = join(why, []Why{because(reason.ForwardingOff, "net.ipv6.conf.%s.forwarding = 0", d.Name)})
-		}
-		if d != nil {
-			why = join(why, routingHeaders(d.Name, d.Conf6))
 		}
 	}
 	if !b.net.Sysctl.All6.Forwarding && !l.Conf6.ForceForwarding {

@@ -37,7 +37,6 @@ const (
 	conf6IgnoreLinkdown    = 39
 	conf6Seg6              = 44
 	conf6NoPolicy          = 48
-	conf6RPLSeg            = 51
 	conf6IOAM6             = 53
 	conf6ForceForwarding   = 59
 	conf6Known             = 60
@@ -124,9 +123,6 @@ func decodeConf6(b []byte, l *rawLink, un *unknowns) {
 		IOAM6Enabled:      is(conf6IOAM6),
 		DisablePolicy:     is(conf6NoPolicy),
 		IgnoreLinkdown:    is(conf6IgnoreLinkdown),
-	}
-	if is(conf6RPLSeg) {
-		un.add("rpl_seg_enabled")
 	}
 	newerConf(b, "ipv6", conf6Known, un)
 }

@@ -46,7 +46,7 @@ func genSysctls(rng *rand.Rand, c *Config) {
 		{5, "net.ipv4.fib_multipath_use_neigh=1", nil},
 		{5, "net.ipv4.ip_early_demux=0", nil},
 		{5, "net.ipv4.conf.all.proxy_arp=1", nil},
-		{4, "net.ipv6.conf.all.proxy_ndp=1", func() { c.Slow.IP6 = true }},
+		{4, "net.ipv6.conf.all.proxy_ndp=1", nil},
 		{4, "net.ipv6.conf.all.accept_source_route=1", nil},
 		{5, "net.ipv4.conf.all.log_martians=1", nil},
 		{4, "net.ipv4.icmp_errors_use_inbound_ifaddr=1", nil},
@@ -80,10 +80,10 @@ func (c *Config) devSysctls(rng *rand.Rand, i int) {
 		{3, "net.ipv4.conf.%s.src_valid_mark=1", true, false},
 		{3, "net.ipv4.conf.%s.drop_unicast_in_l2_multicast=1", false, false},
 		{3, "net.ipv6.conf.%s.mtu=1280", false, true},
-		{3, "net.ipv6.conf.%s.seg6_enabled=1", true, false},
+		{3, "net.ipv6.conf.%s.seg6_enabled=1", false, false},
 		{3, "net.ipv4.conf.%s.ignore_routes_with_linkdown=1", false, false},
 		{3, "net.ipv4.conf.%s.disable_policy=1", false, false},
-		{3, "net.ipv6.conf.%s.proxy_ndp=1", true, true},
+		{3, "net.ipv6.conf.%s.proxy_ndp=1", false, false},
 	} {
 		if !chance(rng, s.percent) {
 			continue

@@ -2,6 +2,15 @@
 
 package diff
 
+import (
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/shuntnet/shunt/internal/lab"
+)
+
 // policyTraps are about rules, reverse paths and switches.
 func policyTraps() []hand {
 	rules := func(sel string, excuse Excuse, reasons ...string) hand {
@@ -61,18 +70,31 @@ func policyTraps() []hand {
 		{name: "forwarding4-off", why: "no IPv4 forwarding at all", slow: Excuse{IP4: true}, steps: []handStep{step(some(), "sysctl net.ipv4.ip_forward=0"), step(some(), "sysctl net.ipv4.ip_forward=1")}},
 		{name: "disable-ipv6", why: "IPv6 switched off on ingress, on egress", slow: Excuse{IP6: true}, steps: []handStep{step(some(), "sysctl net.ipv6.conf.p0.disable_ipv6=1"), step(some(), "sysctl net.ipv6.conf.p0.disable_ipv6=0", "sysctl net.ipv6.conf.p1.disable_ipv6=1")}},
 		{name: "proxy-arp", why: "the router answers for others", steps: []handStep{step(join(some(), arps()), "sysctl net.ipv4.conf.all.proxy_arp=1", "ip neighbour add proxy 10.0.0.77 dev p0")}},
-		{name: "proxy-ndp", why: "the router answers for others; such packets it may deliver", slow: Excuse{IP6: true},
-			steps: []handStep{step(join(some(), udp(0, h0v6, "2001:db8:1::77")), "sysctl net.ipv6.conf.all.proxy_ndp=1", "sysctl net.ipv6.conf.p0.proxy_ndp=1", "ip neighbour add proxy 2001:db8:1::77 dev p0")}},
+		{name: "proxy-ndp", why: "the router answers for others: it takes what asks for them, and forwards the rest", reasons: []string{"fast", "icmp6-control", "ip6-address"},
+			steps: []handStep{step(join(some(), udp(0, h0v6, "2001:db8:1::77"), udp(0, h0v6, "fe80::77"), udp(1, "fd00::2:0:0:0:10", h0v6), soliciting("2001:db8:1::77")),
+				"sysctl net.ipv6.conf.all.proxy_ndp=1", "sysctl net.ipv6.conf.p0.proxy_ndp=1", "ip neighbour add proxy 2001:db8:1::77 dev p0", "ip neighbour add proxy fe80::77 dev p0", "ip neighbour add proxy "+h0v6+" dev p1")}},
 		{name: "update-priority", why: "ip_forward_update_priority off", steps: []handStep{step(everyTOS(), "sysctl net.ipv4.ip_forward_update_priority=0")}, reasons: []string{"fast"}},
 		{name: "priority", why: "forwarding sets skb->priority from the TOS byte; a filter behind it sees that", slow: Excuse{Out: []int{1, 2}}, reasons: []string{"fast"},
 			steps: []handStep{step(join(tosTo5(), everyTOS()), append(to5(gw1, gw1v6), "drop-priority 1 2", "drop-priority 2 6")...), step(join(tosTo5(), everyTOS()), "ip route replace 10.5.0.0/16 via 10.0.2.10"),
 				step(join(tosTo5(), everyTOS()), "sysctl net.ipv4.ip_forward_update_priority=0")}},
 		{name: "priority zero", why: "and a packet without a TOS keeps the best effort", slow: Excuse{Out: []int{1, 2}}, hooks: []string{"tc"},
 			steps: []handStep{step(join(tosTo5(), everyTOS()), append(to5(gw1, gw1v6), "drop-priority 1 4", "drop-priority 2 0")...), step(join(tosTo5(), everyTOS()), "ip route replace 10.5.0.0/16 via 10.0.2.10")}},
-		{name: "seg6", why: "segment routing taken from packets", slow: Excuse{IP6: true}, steps: []handStep{step(extensions(flowOf(0, h0v6, h1v6)), "sysctl net.ipv6.conf.all.seg6_enabled=1", "sysctl net.ipv6.conf.p0.seg6_enabled=1")}},
+		{name: "seg6", why: "segment routing taken from packets, which is none of what comes without a routing header", reasons: []string{"fast", "ip6-extension"}, steps: []handStep{
+			step(join(some(), extensions(flowOf(0, h0v6, h1v6)), segmentRouted("fd00::1:0:0:0:1", "2001:db8:1::9")), "sysctl net.ipv6.conf.all.seg6_enabled=1", "sysctl net.ipv6.conf.p0.seg6_enabled=1", "sysctl net.ipv6.conf.all.rpl_seg_enabled=1", "sysctl net.ipv6.conf.p0.rpl_seg_enabled=1")}},
 	}
 }
 
 func sysctlN(name string, n int) string {
 	return "sysctl net.ipv4.conf." + name + "=" + string(rune('0'+n))
+}
+
+// soliciting are neighbour solicitations and advertisements sent to a neighbour itself, with the hop limit that they must have and with another.
+func soliciting(target string) (out []Packet) {
+	f := flowOf(0, h0v6, target)
+	body := append(make([]byte, 4), netip.MustParseAddr(target).AsSlice()...)
+	for _, kind := range []uint8{135, 136} {
+		frame := f.Carry(&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, 0)}, gopacket.Payload(body))
+		out = append(out, in(0, lab.Edited(frame, lab.TTL(255)), frame)...)
+	}
+	return out
 }
