@@ -11,7 +11,7 @@ import (
 
 // Multicast groups. Neighbours are not among them: the data path reads those live.
 var (
-	rtGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	rtGroups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_IFINFO,
 		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF}
 	routeGroups = []int{unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEXTHOP}
 )
@@ -29,6 +29,9 @@ func rtEvents(r *Reader, h header, b []byte) {
 		if h.typ == unix.RTM_DELLINK && len(b) > 0 && b[0] == unix.AF_UNSPEC { // of another family it left a bridge
 			r.lives.end(index(4))
 		}
+		if h.typ == unix.RTM_NEWLINK && len(b) > 0 && b[0] == unix.AF_INET6 {
+			r.mtus6()
+		}
 		r.markLink(index(4))
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		r.markAddr(index(4))
@@ -44,6 +47,12 @@ func rtEvents(r *Reader, h header, b []byte) {
 	default:
 		r.mark(Links | Addrs | Rules | TC | Sysctl)
 	}
+}
+
+// mtus6 has routes read again, where IPv6 has got another MTU on a device: by a router's advertisement, or by a person. Linux gives that to routes, too, but tells of none.
+func (r *Reader) mtus6() {
+	r.routes.doubt = true
+	r.dirty |= Routes
 }
 
 // netconf marks the device of a changed forwarding, rp_filter or similar switch; negative indexes stand for "all" and "default".

@@ -148,6 +148,9 @@ func (r *Reader) fileEvent(wd int32, mask uint32, name string) {
 		}
 		r.mark(Netfilter)
 	case w.device[wd] != "":
+		if name == "mtu" {
+			r.mtus6()
+		}
 		if l := r.last.LinkByName(w.device[wd]); l != nil {
 			r.markLink(l.Index)
 		} else {

@@ -30,10 +30,20 @@ func redirectTo6(dst, gw, via string) []Packet {
 			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: hostMAC(1, 1)}}}, gopacket.Payload(nil)))
 }
 
+// advertised is what a router at p1 says of itself and of the MTU there.
+func advertised(mtu uint16, seconds byte) []Packet {
+	return []Packet{{Port: 1, How: WireFrame, Frame: lab.Packet(
+		&layers.Ethernet{SrcMAC: hostMAC(1, 0), DstMAC: []byte{0x33, 0x33, 0, 0, 0, 1}},
+		&layers.IPv6{SrcIP: netip.MustParseAddr("fe80::10").AsSlice(), DstIP: netip.MustParseAddr("ff02::1").AsSlice(), HopLimit: 255},
+		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(134, 0)},
+		&layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: uint16(seconds), Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptMTU, Data: []byte{0, 0, 0, 0, byte(mtu >> 8), byte(mtu)}}}}, gopacket.Payload(nil))}}
+}
+
 // learnedTraps are about what the router has been told by others, and rules that judge the route which was found.
 func learnedTraps() []hand {
 	linkLocal := []string{"ip -6 route add 2001:db8:5::/48 via fe80::10 dev p1", "ip -6 neighbour replace fe80::10 lladdr " + hostMAC(1, 0).String() + " dev p1 nud permanent", "ip -6 neighbour replace fe80::11 lladdr " + hostMAC(1, 1).String() + " dev p1 nud permanent"}
 	dst6 := join(udp(0, h0v6, "2001:db8:5::1"), udp(0, h0v6, "2001:db8:5::2"))
+	dst9 := join(sizes(1400), sized(0, h0v6, "2001:db8:9::1", 1400), sized(0, h0v6, "2001:db8:9::1", 1401), sized(0, h0v6, "2001:db8:9::1", 1500))
 	suppress := []string{"ip -6 route add default via fd00::2:0:0:0:10", "ip -6 route add default via fd00::3:0:0:0:10 table 100", "ip route add default via 10.0.1.10", "ip route add default via 10.0.2.10 table 100"}
 	all := join(some(), udp(0, h0v6, "2001:db8:5::1"), udp(0, h0, "10.5.1.1"))
 	return []hand{
@@ -49,6 +59,9 @@ func learnedTraps() []hand {
 				step(redirectTo("10.5.1.1", "10.0.1.11")), step(join(udp(0, h0, "10.5.1.1"), udp(0, h0, "10.5.1.2"))), step(join(udp(0, h0, "10.5.1.1"), udp(0, h0, "10.5.1.2")), "sysctl net.ipv4.conf.all.accept_redirects=0", "sysctl net.ipv4.conf.p1.accept_redirects=0")}},
 		{name: "path-mtu tiny", why: "a path MTU too small to be believed binds forwarded packets too", reasons: []string{"fast", "mtu"},
 			steps: []handStep{step(sizes(600)), step(pathMTU(500)), step(nil, "sleep 2s"), step(sizes(600))}},
+		{name: "advertised mtu", why: "a router's advertisement gives its MTU to the device and to routes, of which Linux tells nobody; the routes keep it when the device gets another", slow: Excuse{Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")}}, reasons: []string{"fast", "route-mtu"}, steps: []handStep{
+			step(dst9, "sysctl net.ipv6.conf.p1.accept_ra=2", "ip -6 neighbour replace fe80::10 lladdr "+hostMAC(1, 0).String()+" dev p1 nud permanent"), step(advertised(1400, 200)), step(dst9),
+			step(dst9, "sysctl net.ipv6.conf.p1.mtu=1500"), step(advertised(1400, 0)), step(dst9)}},
 		{name: "path-mtu tiny gso", why: "the same, and segmentation still to be done", hooks: []string{"tc"},
 			steps: []handStep{step(offloads()), step(pathMTU(500)), step(offloads())}},
 		{name: "path-mtu under a locked mtu", why: "where the route's mtu is locked, IPv6 holds forwarded packets to what it learned", slow: Excuse{IP4: true, IP6: true},
