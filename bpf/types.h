@@ -33,6 +33,7 @@
 #define SHUNT_ONTO (1U << 29)	/* in values of tx_tc: a bridge whose port may be found and entered at once (node/onto.h) */
 #define SHUNT_INTO_TUNNEL (1U << 28)	/* in values of tx_tc: the interface leads into a tunnel */
 #define SHUNT_VETH (1U << 27)	/* in values of tx_tc: the port is a veth */
+#define SHUNT_SHORT6 (1U << 26)	/* in values of tx_tc: of IPv6 the interface takes shorter packets than its MTU says (net.ipv6.conf.IFACE.mtu) */
 #define SHUNT_BRIDGED (1U << 31)	/* in keys of tx_xdp and tx_tc: for frames that a bridge hands to its port */
 #define SHUNT_ASKS_SETS (1U << 31)	/* in shunt_rule_shape.asks: rules ask ipsets */
 #define SHUNT_ASKS_SENDER (1U << 30)	/* the same: what rules say holds for a sender whose address is of type unicast (node/sender.h) */

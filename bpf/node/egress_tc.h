@@ -38,6 +38,20 @@ always_inline int into_tunnel(__u32 out)
 	return way && (*way & SHUNT_INTO_TUNNEL);
 }
 
+/*
+ * May segments be longer than net.ipv6.conf.IFACE.mtu, where that is below the device's MTU? The lookup heeds it, and is told how long segments of TCP are; of others the
+ * length hangs on what is inside (a tunnel's packets), or the lookup was told none.
+ */
+always_inline int cut_short6(struct packet *p, __u32 out)
+{
+	__u32 *way;
+
+	if (!p->is6 || p->l4_proto == PROTO_TCP)
+		return 0;
+	way = bpf_map_lookup_elem(&tx_tc, &out);
+	return way && (*way & SHUNT_SHORT6);
+}
+
 /* rt_tos2priority(), include/net/route.h: bits 3 and 4 of the TOS choose best effort, bulk, interactive or interactive bulk. */
 always_inline __u32 tos_priority(__u8 tos)
 {
@@ -88,7 +102,7 @@ always_inline int node_egress(struct packet *p)
 {
 	__u32 out = p->out, mtu = 0;
 
-	if (is_gso(p) && bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_))
+	if (is_gso(p) && (bpf_check_mtu(p->ctx, out, &mtu, 0, BPF_MTU_CHK_SEGS_) || cut_short6(p, out)))
 		return SHUNT_R_SEGMENT_MTU;
 	if (cfg.tunnel && into_tunnel(out) && from_tunnel(p->ctx))
 		return SHUNT_R_TUNNEL_METADATA;

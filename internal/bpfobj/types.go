@@ -55,6 +55,9 @@ const Onto = uint32(1) << 29
 // IntoTunnel is SHUNT_INTO_TUNNEL: in the way out by an interface at tc, that it leads into a tunnel.
 const IntoTunnel = uint32(1) << 28
 
+// Short6 is SHUNT_SHORT6: in the way out by an interface at tc, that of IPv6 it takes shorter packets than its MTU says.
+const Short6 = uint32(1) << 26
+
 // What is fast at a bridge's port, enum shunt_bridge.
 const (
 	BridgeFrames = uint8(GuardShuntBridgeSHUNT_BRIDGE_FRAMES)

@@ -266,9 +266,7 @@ var decisions = []decision{
 	{"a sysctl that is not modelled", reason.SysctlUnmodelled, ip4("eth0"),
 		[]change{network(func(n *model.Network) { n.Sysctl.Changed = []model.Unknown{{Where: "sysctl", What: "net.ipv4.x = 3"}} })},
 		[]change{network(func(n *model.Network) { n.Sysctl.Changed = []model.Unknown{{Where: "sysctl", What: "net.ipv6.x = 3"}} })}},
-	{"IPv6 MTU below the device's, with offloads", reason.SysctlUnmodelled, outTC("eth0"),
-		[]change{on("eth0", func(l *model.Link) { l.MTU6 = 1280 })}, []change{on("eth0", func(l *model.Link) { l.MTU6 = 0 })}},
-	{"at XDP the lookup heeds it", reason.SysctlUnmodelled, outXDP("eth0"), nil, []change{on("eth0", func(l *model.Link) { l.MTU6 = 1280 })}},
+	{"the lookup heeds an IPv6 MTU below the device's", reason.SysctlUnmodelled, outTC("eth0"), nil, []change{on("eth0", func(l *model.Link) { l.MTU6 = 1280 })}},
 	{"src_valid_mark asks a mark that is 0", reason.RPFilter, ip4("eth0"), nil,
 		[]change{on("eth0", func(l *model.Link) { l.Conf4.SrcValidMark = true; l.Conf4.RPFilter = 1 })}},
 

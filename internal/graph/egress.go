@@ -26,6 +26,7 @@ func (b *builder) describeEgress(l *model.Link) (*Egress, ability) {
 	}
 	e.Frags = port.XDPFeatures != nil && *port.XDPFeatures&xdpNDOXmitSG != 0
 	e.Tunnel = port.Kind == kindVXLAN
+	e.Short6 = l.MTU6 != 0 && l.MTU6 < l.MTU
 	both := b.egressBoth(l, chain)
 	if e.XDP, e.TC = tidy(both), tidy(both); portKinds[l.Kind] && l.Type == arphrdEther {
 		e.XDP = tidy(join(both, b.egressXDP(l, chain, tags)))
@@ -109,10 +110,6 @@ func (b *builder) egressXDP(l *model.Link, chain []*model.Link, tags []model.VLA
 // egressTC gives the reasons against entering an interface from tc.
 func (b *builder) egressTC(l *model.Link, chain []*model.Link) []Why {
 	why := join(b.hookChoice(l, TC), b.attachesTC(), b.redirected(l))
-	// The lookup heeds conf.mtu for plain packets, but what checks the segments of offloaded ones knows the device's MTU only.
-	if l.MTU6 != 0 && l.MTU6 < l.MTU {
-		why = append(why, because(reason.SysctlUnmodelled, "net.ipv6.conf.%s.mtu = %d", l.Name, l.MTU6))
-	}
 	for _, d := range chain {
 		why = join(why, b.tcEgressHooks(d))
 	}

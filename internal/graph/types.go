@@ -228,6 +228,7 @@ type Egress struct {
 	TC     []Why        `json:"tc,omitempty"`      // why it cannot be entered from TC; empty: it can
 	Frags  bool         `json:"frags"`             // can send multi-buffer frames from XDP
 	Tunnel bool         `json:"tunnel,omitempty"`  // it leads into a tunnel
+	Short6 bool         `json:"short6,omitempty"`  // of IPv6 it takes shorter packets than MTU (net.ipv6.conf.IFACE.mtu)
 	Onto   bool         `json:"onto,omitempty"`    // a bridge that routes lead to, or a VLAN device on one: from TC its port may be found and entered at once, past its own transmit function
 	ByVLAN bool         `json:"by_vlan,omitempty"` // that bridge filters by VLAN
 	Bridge *Way         `json:"bridge,omitempty"`  // for a port of a bridge: as the way out of that

@@ -234,13 +234,16 @@ func (t *Tables) without(e *graph.Egress) {
 	delete(t.Tags, uint32(e.Index))
 }
 
-// wayOut marks a bridge whose port may be entered at once, and what leads into a tunnel.
+// wayOut marks a bridge whose port may be entered at once, what leads into a tunnel, and what has an MTU of its own for IPv6.
 func wayOut(e *graph.Egress) (way uint32) {
 	if e.Onto {
 		way |= bpfobj.Onto
 	}
 	if e.Tunnel {
 		way |= bpfobj.IntoTunnel
+	}
+	if e.Short6 {
+		way |= bpfobj.Short6
 	}
 	return way
 }

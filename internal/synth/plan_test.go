@@ -75,14 +75,14 @@ func TestEgressTables(t *testing.T) {
 	net, g := router()
 	g.Egress = append(g.Egress,
 		&graph.Egress{Index: 4, Port: 3, VLANs: []model.VLAN{{Proto: 0x88a8, ID: 7}, {Proto: 0x8100, ID: 9}}},
-		&graph.Egress{Index: 5, Port: 5, XDP: []graph.Why{{Reason: reason.Qdisc}}},
+		&graph.Egress{Index: 5, Port: 5, Short6: true, XDP: []graph.Why{{Reason: reason.Qdisc}}},
 		&graph.Egress{Index: 6, Port: 6, XDP: []graph.Why{{Reason: reason.Qdisc}}, TC: []graph.Why{{Reason: reason.Excluded}}},
 	)
 	p := Build(net, g)
 	if want := map[uint32]uint32{3: 3, 4: 3}; !reflect.DeepEqual(p.Tables.TxXDP, want) {
 		t.Errorf("enterable from XDP: %v, want %v", p.Tables.TxXDP, want)
 	}
-	if want := map[uint32]uint32{3: 3, 4: 4, 5: 5}; !reflect.DeepEqual(p.Tables.TxTC, want) {
+	if want := map[uint32]uint32{3: 3, 4: 4, 5: 5 | bpfobj.Short6}; !reflect.DeepEqual(p.Tables.TxTC, want) {
 		t.Errorf("enterable from TC: %v, want %v", p.Tables.TxTC, want)
 	}
 	tag := p.Tables.Tags[4]

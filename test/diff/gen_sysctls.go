@@ -79,7 +79,7 @@ func (c *Config) devSysctls(rng *rand.Rand, i int) {
 		{3, "net.ipv4.conf.%s.proxy_arp=1", false, false},
 		{3, "net.ipv4.conf.%s.src_valid_mark=1", true, false},
 		{3, "net.ipv4.conf.%s.drop_unicast_in_l2_multicast=1", false, false},
-		{3, "net.ipv6.conf.%s.mtu=1280", false, true},
+		{3, "net.ipv6.conf.%s.mtu=1280", false, false},
 		{3, "net.ipv6.conf.%s.seg6_enabled=1", false, false},
 		{3, "net.ipv4.conf.%s.ignore_routes_with_linkdown=1", false, false},
 		{3, "net.ipv4.conf.%s.disable_policy=1", false, false},

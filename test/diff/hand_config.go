@@ -160,7 +160,9 @@ func routeTraps() []hand {
 		{name: "mtu-beside-others", why: "of routes that differ by next hop only the one without an mtu goes, and then the other counts", slow: Excuse{Prefixes: net5}, reasons: []string{"route-mtu"}, steps: []handStep{
 			step(appended(), to5(gw1, gw1v6)...), step(appended(), "ip route append 10.5.0.0/16 via 10.0.2.10 mtu 1300"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.1.10"),
 			step(appended(), "ip route prepend 10.5.0.0/16 via 10.0.1.10 mtu 1380"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.1.10"), step(appended(), "ip route del 10.5.0.0/16 via 10.0.2.10", "ip route add 10.5.0.0/16 via 10.0.1.10")}},
-		{name: "mtu6-of-device", why: "net.ipv6.conf.DEV.mtu below the device's", slow: Excuse{Out: []int{1}}, steps: []handStep{step(sizes(1300), "sysctl net.ipv6.conf.p1.mtu=1300")}},
+		{name: "mtu6-of-device", why: "net.ipv6.conf.DEV.mtu below the device's, which IPv4 does not know of", reasons: []string{"mtu", "fast"}, steps: []handStep{step(sizes(1300), "sysctl net.ipv6.conf.p1.mtu=1300")}},
+		{name: "mtu6-of-device gso", why: "the same, and segmentation still to be done: TCP by its segments, and what GRO made of datagrams, whose length may be anything", hooks: []string{"tc"}, reasons: []string{"segment-mtu", "fast"},
+			steps: []handStep{step(join(offloads(), datagrams()), "ethtool -K p0 rx-udp-gro-forwarding on", "sysctl net.ipv6.conf.p1.mtu=1300"), step(join(offloads(), datagrams()), "sysctl net.ipv6.conf.p1.mtu=1281"), step(join(offloads(), datagrams()), "sysctl net.ipv6.conf.p1.mtu=1500")}},
 		{name: "mtu-device", why: "a small egress MTU", steps: []handStep{step(sizes(1300), "ip link set p1 mtu 1300")}, reasons: []string{"mtu", "fast"}},
 		{name: "realms", why: "realms switch Linux to a full check of every source", slow: Excuse{IP4: true},
 			steps: []handStep{step(join(dst5, sources()), "ip route add 10.5.0.0/16 via 10.0.1.10 realms 7")}, reasons: []string{"route-realm"}},
