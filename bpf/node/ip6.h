@@ -18,21 +18,22 @@ always_inline int ip6_special(const __be32 *addr)
 	return (first | addr[1]) == 0 || (first >> 24) >= 0xfe;
 }
 
-/* Transport protocols, behind which no further header of IPv6 comes. */
+/*
+ * No extension header of those that Linux looks behind (ipv6_ext_hdr(), nf_ip6_ext_hdr()), and not none. To a router all else is what the packet carries: a transport protocol, another packet of
+ * IPv4 or IPv6, ESP.
+ */
 always_inline int ip6_plain(__u8 nexthdr)
 {
 	switch (nexthdr) {
-	case PROTO_TCP:
-	case PROTO_UDP:
-	case PROTO_SCTP:
-	case PROTO_DCCP:
-	case 47:	/* GRE */
-	case 50:	/* ESP: opaque to a router */
-	case PROTO_UDPLITE:
-	case PROTO_ICMP6:
-		return 1;
+	case PROTO_HOPOPTS:
+	case 43:	/* routing */
+	case 44:	/* fragment */
+	case 51:	/* AH */
+	case 59:	/* none */
+	case 60:	/* destination options */
+		return 0;
 	}
-	return 0;
+	return 1;
 }
 
 always_inline int node_ip6(struct packet *p)

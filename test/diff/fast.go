@@ -92,8 +92,11 @@ func plain6(f []byte, h ip) bool {
 		t := h.icmpType(f)
 		return t == 128 || t == 129
 	}
-	return slices.Contains([]byte{6, 17, 132, 33, 47, 50, 136}, h.proto)
+	return !slices.Contains(extensionHeaders, h.proto)
 }
+
+// extensionHeaders of IPv6 are those that Linux looks behind, and the one that says that nothing comes.
+var extensionHeaders = []byte{0, 43, 44, 51, 59, 60}
 
 func martian(first byte) bool { return first == 0 || first == 127 || first >= 224 }
 

@@ -70,10 +70,10 @@ func predict6(ip []byte) string {
 		return "ip6-address"
 	case ip[7] <= 1:
 		return "ttl"
-	case slices.Contains([]byte{6, 17, 132, 33, 47, 50, 136}, ip[6]):
-		return ""
-	case ip[6] != 58:
+	case slices.Contains(extensionHeaders, ip[6]):
 		return "ip6-extension"
+	case ip[6] != 58:
+		return ""
 	case len(ip) < 41:
 		return "too-short"
 	case ip[40] != 128 && ip[40] != 129:
