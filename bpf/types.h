@@ -536,6 +536,7 @@ enum shunt_op {
 	SHUNT_O_SAVE,
 	SHUNT_O_SET,
 	SHUNT_O_ZONE,
+	SHUNT_O_WORD6,
 };
 
 /* One TCP connection whose packets would be fast if Linux did not check its windows; reported to the daemon by `unmarked`. */

@@ -265,9 +265,18 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds);	/* ipset
 /* Operations whose outcome is more than a verdict and counters, or hangs on more than struct shunt_verdict knows. */
 #define RULE_ACTS (1 << SHUNT_O_MARK | 1 << SHUNT_O_DS | 1 << SHUNT_O_NOTRACK | 1 << SHUNT_O_RESTORE | 1 << SHUNT_O_SAVE | 1 << SHUNT_O_SET | 1 << SHUNT_O_ZONE)
 
-#define RULE_LATER 2	/* of a move: it asks an ipset, and has to be made where that is possible */
+/* 32 bits of an IPv6 packet's addresses: four words of the source, then those of the destination, uppermost first. Of each half the lower ones come first in memory. */
+always_inline __u32 rule_word6(struct rule_walk *w, __u32 n)
+{
+	volatile __u32 *words = (void *)w->src;
 
-/* sets: 0 where ipsets are not asked. */
+	asm volatile("" : "+r"(words));	/* to the compiler the destination is beyond it */
+	return words[(n ^ 1) & 7];
+}
+
+#define RULE_LATER 2	/* of a move: it asks what only the steps behind the first moves can, as an ipset */
+
+/* sets: 0 in the first moves, where ipsets are not asked. */
 always_inline int rule_operation(struct rule_walk *w, const int sets)
 {
 	__u32 at = w->op, head = rule4(at), to = rule4(at + 4), v = head >> 8 & 31, x;
@@ -278,6 +287,13 @@ always_inline int rule_operation(struct rule_walk *w, const int sets)
 	case SHUNT_O_TEST:
 		x = w->value[v] & rule4(at + 12);
 		if (!(w->have >> v & 1) || x < rule4(at + 16) || x > rule4(at + 20))
+			to = rule4(at + 8);
+		break;
+	case SHUNT_O_WORD6:	/* the frame of rule_begin() has no room for it */
+		if (!sets)
+			return RULE_LATER;
+		x = rule_word6(w, v) & rule4(at + 12);
+		if (x < rule4(at + 16) || x > rule4(at + 20))
 			to = rule4(at + 8);
 		break;
 	case SHUNT_O_HAS:

@@ -170,6 +170,10 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		return out.mac(rs, plain, vMACHigh, vMACLow)
 	case ruleset.EtherDst:
 		return out.mac(rs, plain, vToHigh, vToLow)
+	case ruleset.IP6Src:
+		return out.masked6(t, 0)
+	case ruleset.IP6Dst:
+		return out.masked6(t, 4)
 	}
 	x, ok := l.single(t, at.hook, true)
 	if !ok {
@@ -220,6 +224,31 @@ func (e *entry) mac(rs []ruleset.Range, plain bool, upper, lower value) outcome 
 	}
 	high.of[0].not, low.of[0].not = true, true
 	e.conds = append(e.conds, cond{of: []test{high.of[0], low.of[0]}})
+	return said
+}
+
+// masked6 adds a test of an IPv6 address under a mask with holes (ip6 daddr & ::ffff:ffff:ffff:ffff, a host whose prefix changes), or of all but one: a value has 32 bits, so it is asked for
+// in as many parts as the mask has bits in. first is the address's first word.
+func (e *entry) masked6(t ruleset.Test, first value) outcome {
+	if t.Mask == (ruleset.Value{}) || len(t.Ranges) != 1 || t.Ranges[0].Lo != t.Ranges[0].Hi {
+		return unsaid
+	}
+	want := t.Ranges[0].Lo
+	var words []test
+	for n, half := range [][2]uint64{{t.Mask.Hi >> 32, want.Hi >> 32}, {t.Mask.Hi, want.Hi}, {t.Mask.Lo >> 32, want.Lo >> 32}, {t.Mask.Lo, want.Lo}} {
+		mask, v := uint32(half[0]), uint32(half[1])
+		if mask != 0 || v != 0 {
+			words = append(words, test{of: first + value(n), word6: true, mask: mask, ranges: []ruleset.Range{ruleset.One(ruleset.Num(uint64(v)))}, not: t.Not})
+		}
+	}
+	e.conds = slices.Clip(e.conds)
+	if t.Not {
+		e.conds = append(e.conds, cond{of: words})
+		return said
+	}
+	for _, w := range words {
+		e.conds = append(e.conds, cond{of: []test{w}})
+	}
 	return said
 }
 

@@ -114,6 +114,7 @@ type cond struct {
 // test holds when the packet has the value and (value & mask is in one of the ranges) is not not.
 type test struct {
 	of     value
+	word6  bool // of is no value but which 32 bits of an IPv6 packet's addresses: see opWord6
 	mask   uint32
 	ranges []ruleset.Range
 	not    bool

@@ -48,6 +48,7 @@ const (
 	opSave                      // connection's mark & lo ^ hi ^ mark & mask has to be its mark, or the packet is Linux's; nothing without a connection
 	opSet                       // in the ipset? mask is what is asked, see inSet.ask; lo is the table of kinds
 	opZone                      // the zone is lo, and the state new, if the state has a bit of mask
+	opWord6                     // as opTest, of 32 bits of an IPv6 packet's addresses: value is which, of source and destination, from above
 )
 
 // Ends of a record's operations, in place of an offset.

@@ -109,7 +109,12 @@ func (w *writer) operations(e *entry, do []action) (uint32, error) {
 
 // test writes the operations of one test, which lead to hold or to fail, and gives the first.
 func (w *writer) test(t test, hold, fail int, add func(op) int) int {
-	w.Shape.Asks |= 1 << t.of
+	kind := opTest
+	if t.word6 { // programs have the addresses of each packet
+		kind = opWord6
+	} else {
+		w.Shape.Asks |= 1 << t.of
+	}
 	in, out := hold, fail
 	if t.not {
 		in, out = fail, hold
@@ -124,9 +129,9 @@ func (w *writer) test(t test, hold, fail int, add func(op) int) int {
 		if r.Hi.Compare(ruleset.Max(32)) > 0 {
 			hi = ^uint32(0)
 		}
-		next = add(op{kind: opTest, of: t.of, yes: in, no: next, mask: t.mask, lo: uint32(r.Lo.Lo), hi: hi})
+		next = add(op{kind: kind, of: t.of, yes: in, no: next, mask: t.mask, lo: uint32(r.Lo.Lo), hi: hi})
 	}
-	if t.not {
+	if t.not && !t.word6 {
 		next = add(op{kind: opHas, of: t.of, yes: next, no: fail}) // what is missing fails the test, turned around or not
 	}
 	return next
