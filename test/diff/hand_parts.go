@@ -34,6 +34,8 @@ func partRules() []hand {
 		of("marks", "verdict maps by bits of the mark, which rules have set before, and of the packet's flags and network", said,
 			"p ip dscp cs1 meta mark set 0x101", "p ip dscp cs2 meta mark set 0x202", "p ip6 dscp cs1 meta mark set 0x1ff02", "f meta mark and 0xff vmap { 1 : jump a, 2 : jump b }", "f meta mark and 0xff00 vmap { 0x100 : drop, 0x200-0x300 : jump b }",
 			"f ip saddr . meta mark & 0xff { 10.0.0.10 . 1, 10.3.4.5 . 2 } counter", "f tcp flags & (syn | ack) vmap { syn : jump b, ack : jump a }", "f ip saddr & 255.255.0.0 vmap { 10.3.0.0 : jump a, 10.0.0.0 : jump b }", "f counter"),
+		of("one byte", "keys of one byte beside ranges, which nft turns around as if they had two", said, "f meta l4proto . th dport { tcp . 22, tcp . 75-85, udp . 53 } counter", "f ip saddr . meta l4proto . th dport { 10.0.0.0/24 . tcp . 2000-2010, 10.3.0.0/16 . udp . 1-9 } counter jump a",
+			"f ip6 saddr . meta l4proto vmap { fd00::/8 . tcp : drop, fd00::/8 . udp : jump b }", "f iifname . meta l4proto != { p0 . 0-6, p1 . 17 } counter", "f meta pkttype . ip saddr { host . 10.0.0.0/8 } counter", "f counter"),
 		of("frames", "addresses of frames beside those of IP, in front of which rules ask for the frame's type where it stands", said,
 			"f ether saddr . ip saddr { 02:00:00:01:01:02 . 10.0.0.10, 02:00:00:01:01:99 . 10.3.4.5 } counter jump a", "f ether saddr . ip6 saddr { 02:00:00:01:01:02 . "+h0v6+", 02:00:00:01:01:99 . fd00::9 } tcp flags & ack == ack counter drop",
 			"p ip saddr . ether saddr != { 10.0.0.10 . 02:00:00:01:01:02, 10.9.9.9 . 02:00:00:01:01:02 } counter", "f ether saddr { 02:00:00:01:01:02, 02:00:00:01:01:03 } counter", "f ether saddr vmap { 02:00:00:01:01:02 : jump b, 02:00:00:01:01:04 : drop }",

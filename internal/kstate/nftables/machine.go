@@ -441,6 +441,10 @@ func (v *value) shifts(e *Bitwise) bool {
 }
 
 func (m *machine) byteorder(e *Byteorder) {
+	// Of a register with less than one number the kernel writes nothing (nft_byteorder_eval()): nft turns so what has one byte, in front of sets with intervals (meta l4proto . th dport { tcp . 80-90 }).
+	if e.Len < e.Size && e.Src == e.Dst {
+		return
+	}
 	v := *m.get(e.Src, int(e.Len))
 	v.by, v.of = nil, nil
 	switch {

@@ -227,6 +227,16 @@ func TestFrameTypes(t *testing.T) {
 	}
 }
 
+// TestByteTurned: a byte that is turned around as if it were two stays what it was.
+func TestByteTurned(t *testing.T) {
+	const protoThenPort = 12<<6 | 13
+	set := Set{Name: "s", KeyType: protoThenPort, KeyLen: 8, Flags: SetInterval | SetConcat, Elements: []Element{{Key: []byte{6, 0, 0, 0, 0, 80, 0, 0}, KeyEnd: []byte{6, 0, 0, 0, 0, 90, 0, 0}}}}
+	steps := translated(familyIP6, Rule{Exprs: []Expr{&Meta{Key: 16, Dst: 4}, &Byteorder{Src: 4, Dst: 4, Op: 1, Len: 1, Size: 2}, &Payload{Dst: 5, Base: baseTransport, Offset: 2, Len: 2}, &Lookup{Set: "s", Src: 4, Dst: NoReg}}}, set)
+	if left(steps) {
+		t.Errorf("%+v", steps)
+	}
+}
+
 // TestPartOfClassWritten: what a rule has not loaded of IPv6's traffic class, which lies across two bytes, is kept when the rest is written.
 func TestPartOfClassWritten(t *testing.T) {
 	for what, c := range map[string]struct {
