@@ -25,7 +25,7 @@ func specials(net *model.Network) []Special {
 			if family == model.IP6 {
 				hash = net.Sysctl.HashPolicy6
 			}
-			if s, ok := special(r, family, hash); ok {
+			if s, ok := special(r, family, hash); ok && !heeded(net, r, family, s) {
 				rows = append(rows, s)
 			}
 		}
@@ -33,6 +33,13 @@ func specials(net *model.Network) []Special {
 	rows = append(rows, strays(net)...)
 	slices.SortFunc(rows, comparePrefix)
 	return cover(rows)
+}
+
+// heeded says whether a row says no more than the lookup heeds anyway: that a route of IPv6 takes packets of the MTU of its device, as a router's advertisement gives it to both. The row of a
+// default route would be everyone's.
+func heeded(net *model.Network, r model.Route, family model.Family, s Special) bool {
+	l := net.Link(r.Out)
+	return family == model.IP6 && r.Family == model.IP6 && l != nil && l.MTU6 != 0 && int(s.MTU) >= l.MTU6 && !r.MTULocked && s.Always == reason.Fast
 }
 
 // strays are the destinations that connected sockets call their own address and that are this host's no more: Linux finds the socket before the route

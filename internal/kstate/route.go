@@ -92,6 +92,8 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 			rt.key.metric = ad.Uint32()
 		case unix.RTA_GATEWAY:
 			rt.gateway = true
+		case unix.RTA_OIF:
+			rt.Out = int(ad.Uint32())
 		case rtaNexthopID:
 			rt.nexthop = ad.Uint32()
 		case unix.RTA_CACHEINFO: // struct rta_cacheinfo
@@ -120,6 +122,9 @@ func decodeRoute(b []byte, rt *rawRoute) error {
 		}
 		return true
 	})
+	if rt.nexthop != 0 { // which may lead elsewhere without a word about the route
+		rt.Out = 0
+	}
 	rt.Prefix = prefix(dst, dstLen)
 	rt.key = routeKey{rt.Family, rt.Table, rt.Prefix, rt.key.tos, rt.key.metric}
 	if b[7] > rtnXResolve {
@@ -275,6 +280,9 @@ func merge(a, b model.Route) model.Route {
 		b.MTU = a.MTU
 	}
 	b.MTULocked = a.MTULocked || b.MTULocked
+	if a.Out != b.Out {
+		b.Out = 0
+	}
 	b.Encap, b.Realm, b.Multipath, b.Resilient = b.Encap || a.Encap, b.Realm || a.Realm, b.Multipath || a.Multipath, b.Resilient || a.Resilient
 	b.Unknown = append(slices.Clip(a.Unknown), b.Unknown...)
 	return b
@@ -467,7 +475,7 @@ func collapse(routes map[routeKey]model.Route) []model.Route {
 				continue
 			}
 			whole[c] = true
-			r.Prefix = netip.PrefixFrom(zero(r.Family), 0)
+			r.Prefix, r.Out = netip.PrefixFrom(zero(r.Family), 0), 0
 		}
 		out = append(out, r)
 	}

@@ -71,6 +71,7 @@ type Route struct {
 	Prefix    netip.Prefix
 	MTU       uint32 // RTAX_MTU, bytes, 0 when not set
 	MTULocked bool   // locked metrics are honoured by the lookup
+	Out       int    // index of the device that it leads to; 0 where there are several, or it is not said
 	Encap     bool   // lwtunnel on any next hop
 	Realm     bool   // RTA_FLOW
 	Multipath bool   // more than one next hop, or a next-hop group

@@ -147,6 +147,9 @@ func routeTraps() []hand {
 			steps: []handStep{step(offloads(), "ip route replace 10.1.0.0/16 via 10.0.1.10 mtu lock 1200", "ip route replace 2001:db8:1::/48 via fd00::2:0:0:0:10 mtu lock 1280")}},
 		{name: "mtu-of-default", why: "an mtu metric on the default route only",
 			steps: []handStep{step(sizes(1300), "ip route del 10.1.0.0/16", "ip route add default via 10.0.1.10 mtu 1300", "ip route del 2001:db8:1::/48", "ip route add default via fd00::2:0:0:0:10 mtu 1300")}, slow: mtu},
+		{name: "mtu-of-device", why: "an mtu metric of IPv6 that is the device's own, as an advertisement gives it to both, is no other route's, until the device gets another", reasons: []string{"mtu", "route-mtu", "fast"}, steps: []handStep{
+			step(join(sizedRoutes(1400), sized(0, h0v6, "2001:db8:2::9", 1500)), "sysctl net.ipv6.conf.p1.mtu=1400", "ip route add default via fd00::2:0:0:0:10 mtu 1400"), step(sizedRoutes(1400), "sysctl net.ipv6.conf.p1.mtu=1500"),
+			step(join(sizedRoutes(1400), sized(0, h0v6, "2001:db8:2::9", 1500)), "sysctl net.ipv6.conf.p1.mtu=1399"), step(sizedRoutes(1400), "ip nexthop add id 7 via fd00::3:0:0:0:10 dev p2", "ip -6 route replace default nhid 7 mtu 1400")}},
 		{name: "mtu-shadowed", why: "a more specific route without the metric", slow: mtu,
 			steps: []handStep{step(sizes(1300), "ip route add 10.0.0.0/8 via 10.0.1.10 mtu 1300", "ip route add 2001:db8::/32 via fd00::2:0:0:0:10 mtu 1300")}},
 		{name: "mtu-above", why: "a route mtu above the device's", slow: mtu, steps: []handStep{step(sizes(1500), "ip route replace 10.1.0.0/16 via 10.0.1.10 mtu 4000")}},
@@ -225,6 +228,14 @@ func routeTraps() []hand {
 			"ip address add fd99::/127 dev p1 nodad", "ip neighbour add fd99::1 lladdr 02:00:00:01:02:09 dev p1 nud permanent")}},
 		{name: "overlap", why: "the same network at two ports", steps: []handStep{step(join(udp(0, h0, "10.0.1.11"), udp(2, "10.0.2.10", "10.0.1.11"), udp(0, h0, "10.0.1.200")), "ip address add 10.0.1.200/24 dev p2", "ip address add 10.0.0.0/8 dev p2")}},
 	}
+}
+
+// sizedRoutes are packets around an mtu for what only a default route of IPv6 leads to.
+func sizedRoutes(mtu int) (out []Packet) {
+	for n := mtu - 1; n <= mtu+1; n++ {
+		out = append(out, sized(0, h0v6, "2001:db8:9::1", n)...)
+	}
+	return out
 }
 
 // appended are packets for net5 longer and shorter than the mtus of case mtu-beside-others.
