@@ -3,10 +3,19 @@
 package observe
 
 import (
+	"net"
 	"testing"
 
 	"github.com/shuntnet/shunt/internal/model"
 )
+
+// TestMTUFor: what is told of a packet that is too long for IPv6 is the MTU of that.
+func TestMTUFor(t *testing.T) {
+	l := &model.Link{MTU: 1500, MTU6: 1400}
+	if four, six := mtuFor(l, net.ParseIP("10.0.0.1")), mtuFor(l, net.ParseIP("fd00::1")); four != 1500 || six != 1400 {
+		t.Errorf("%d for IPv4, %d for IPv6", four, six)
+	}
+}
 
 // What a member of a bond receives is the bond's, but for members that Linux does not listen to.
 func TestReceiver(t *testing.T) {

@@ -75,7 +75,15 @@ func (x *explainer) told(r *netlink.Route, dst net.IP) string {
 	if l == nil || r.Type != unix.RTN_UNICAST {
 		return strings.Join(words, " ")
 	}
-	return fmt.Sprintf("%s; mtu of %s is %d; next hop %s is %s", strings.Join(words, " "), model.PrintableName(l.Name), l.MTU, hop, neighbour(l.Index, hop))
+	return fmt.Sprintf("%s; mtu of %s is %d; next hop %s is %s", strings.Join(words, " "), model.PrintableName(l.Name), mtuFor(l, dst), hop, neighbour(l.Index, hop))
+}
+
+// mtuFor is how long a packet to an address may be by a device, which may have another MTU for IPv6.
+func mtuFor(l *model.Link, dst net.IP) int {
+	if dst.To4() == nil && l.MTU6 != 0 {
+		return min(l.MTU, l.MTU6)
+	}
+	return l.MTU
 }
 
 // routeTypes are the names of RTN_*.
