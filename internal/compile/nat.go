@@ -3,6 +3,7 @@
 package compile
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -87,101 +88,34 @@ func orders(rs *ruleset.Ruleset) error {
 
 // rule takes in one rule of a nat chain.
 func (m *mappings) rule(t *ruleset.Table, c *ruleset.Chain, r *ruleset.Rule, iface string) error {
-	destination := c.Base.Hook == ruleset.Prerouting
-	address, port, name := ruleset.IP4Dst, ruleset.DPort, "dnat"
-	if !destination {
-		address, port, name = ruleset.IP4Src, ruleset.SPort, "snat"
+	n, err := readNATRule(r, c.Base.Hook == ruleset.Prerouting, iface)
+	if err == nil {
+		m.of[r], err = m.enter(n)
 	}
-	fail := func(why string) error { return &conntrackOnly{t, c.Name, r, why} }
-	var from end
-	var to *ruleset.Mapping
-	here := true // the rule is for packets of this interface
-	for _, s := range r.Steps {
-		switch s := s.(type) {
-		case ruleset.Count:
-			continue
-		case ruleset.Test:
-			v, one := single(s)
-			switch {
-			case s.Field == ruleset.NFProto && one && v.Lo == uint64(ruleset.IP4), s.Field == ruleset.EtherType && one && v.Lo == 0x0800:
-				continue
-			case s.Field == ruleset.IIFName && destination && iface == "":
-				return fail("the rule is for one interface; say with --interface which one the object is for")
-			case s.Field == ruleset.IIFName && destination && s.Mask == (ruleset.Value{}):
-				in := false
-				for _, x := range s.Ranges {
-					in = in || x.Has(ruleset.Name(iface))
-				}
-				here = here && in != s.Not
-				continue
-			case s.Field == port && !one && s.Not && s.Ranges == nil: // "-m tcp" alone
-				continue
-			case !one:
-				return fail(fmt.Sprintf("%s is not one value", s.Field))
-			case s.Field == address:
-				from.addr = v.Is4()
-				continue
-			case s.Field == ruleset.L4Proto && (v.Lo == 6 || v.Lo == 17):
-				from.proto = uint8(v.Lo)
-				continue
-			case s.Field == port:
-				from.port = uint16(v.Lo)
-				continue
-			}
-			return fail(fmt.Sprintf("it asks for %s", s.Field))
-		case ruleset.Slow:
-			if s.Name == name && to == nil {
-				to = &s.To
-				continue
-			}
-			return fail(s.Text)
-		case ruleset.Unknown:
-			return fail(s.Text)
-		}
-		return fail("it does something else")
+	if err != nil {
+		return &conntrackOnly{t, c.Name, r, err.Error()}
 	}
-	switch {
-	case to == nil:
-		return fail("it maps nothing")
-	case !to.Addr.Is4() || to.LastAddr != to.Addr || to.Port != to.LastPort || to.More:
-		return fail("it does not map to one IPv4 address and port")
-	case !from.addr.IsValid():
-		return fail("it is not for one address")
-	case (from.port != 0) != (from.proto != 0):
-		return fail("it is for a protocol without its port")
-	case to.Port != 0 && from.port == 0:
-		return fail("many ports become one")
-	}
-	target := end{to.Addr, to.Port, from.proto}
-	if target.port == 0 {
-		target.port = from.port
-	}
-	there, back := m.destinations, m.sources
-	if !destination {
-		there, back = m.sources, m.destinations
-	}
-	m.of[r] = "static mapping, and back"
-	if old, taken := back[target]; taken && old != from {
-		return fail("another rule maps to the same address and port, and no answer could be told from the other's")
-	}
-	back[target] = from
-	if !here {
-		m.of[r] = "of another interface; answers are mapped back"
-		return nil
-	}
-	_, all := there[end{addr: from.addr}]
-	if _, taken := there[from]; taken || all {
-		m.of[r] = "never reached: a rule before it takes these packets"
-		return nil
-	}
-	there[from] = target
 	return nil
 }
 
-// single is the one value that a test allows.
-func single(t ruleset.Test) (ruleset.Value, bool) {
-	if t.Not || t.Mask != (ruleset.Value{}) || len(t.Ranges) != 1 || t.Ranges[0].Lo != t.Ranges[0].Hi {
-		return ruleset.Value{}, false
+// enter adds the mapping of a rule, and gives what becomes of the rule.
+func (m *mappings) enter(n *natRule) (fate string, err error) {
+	there, back := m.sources, m.destinations
+	if n.destination {
+		there, back = m.destinations, m.sources
 	}
-	return t.Ranges[0].Lo, true
+	from, target := n.from, n.target()
+	if old, taken := back[target]; taken && old != from {
+		return "", errors.New("another rule maps to the same address and port, and no answer could be told from the other's")
+	}
+	back[target] = from
+	if !n.here {
+		return "of another interface; answers are mapped back", nil
+	}
+	_, all := there[end{addr: from.addr}]
+	if _, taken := there[from]; taken || all {
+		return "never reached: a rule before it takes these packets", nil
+	}
+	there[from] = target
+	return "static mapping, and back", nil
 }
