@@ -218,110 +218,129 @@ func (r *run) rule(by Ref) ruleset.Verdict {
 
 // steps gives a rule's verdict, and whether a test failed.
 func (r *run) steps(by Ref) (v ruleset.Verdict, failed bool) {
+	last := len(by.Rule.Steps) - 1
 	for i, s := range by.Rule.Steps {
-		if why := atDevice(s, r.at, r.table); why != "" {
-			return ruleset.Verdict{Code: r.slow(by, why)}, false
+		if why := r.misplaced(s); why != "" {
+			return r.leave(by, why), false
 		}
-		if why := r.onFrame(s); why != "" {
-			return ruleset.Verdict{Code: r.slow(by, why)}, false
-		}
-		if state, _ := r.connection(r.at.tracked); state == ruleset.CTNew && !r.at.tracked && ofTemplate(s) {
-			return ruleset.Verdict{Code: r.slow(by, zoneAlone)}, false
-		}
+		holds, why := true, "" // why nobody but the kernel can tell
 		switch s := s.(type) {
 		case ruleset.Test:
-			if ok, p := r.test(s); p == unseen {
-				return ruleset.Verdict{Code: r.slow(by, "ports of another protocol")}, false
-			} else if !ok {
-				return v, true
-			}
+			holds, why = r.test(s)
 		case ruleset.AnyTest:
-			any := false
-			for _, t := range s.Of {
-				ok, p := r.test(t)
-				if p == unseen {
-					return ruleset.Verdict{Code: r.slow(by, "ports of another protocol")}, false
-				}
-				any = any || ok
-			}
-			if any == s.Not {
-				return v, true
-			}
+			holds, why = r.anyTest(s)
 		case ruleset.Lookup:
-			ok, why := r.lookupStep(s)
-			if why != "" {
-				return ruleset.Verdict{Code: r.slow(by, why)}, false
-			} else if !ok {
-				return v, true
-			}
+			holds, why = r.lookupStep(s)
 		case ruleset.Count:
 			r.count(s.Counter)
 		case ruleset.SetField:
 			r.apply(s, r.at)
 		case ruleset.SaveMark:
 			if !r.saved(s, r.at) {
-				return ruleset.Verdict{Code: r.slow(by, newMark)}, false
+				why = newMark
 			}
 		case ruleset.SetByMap:
-			l := ruleset.Lookup{Set: s.Set, Key: s.Key}
-			if why := r.ix.unmapped(s); why != "" {
-				return ruleset.Verdict{Code: r.slow(by, why)}, false
-			} else if r.unseen(l) {
-				return ruleset.Verdict{Code: r.slow(by, "ports of another protocol")}, false
-			}
-			_, e, _ := r.lookup(r.ix.rs, l, r.ask)
-			if e == nil {
-				return v, true
-			}
-			if s.Field != ruleset.CTZone {
-				r.apply(ruleset.SetField{Field: s.Field, Xor: uint32(e.Data.Lo)}, r.at)
-			} else if !r.zoned(by, zoneOfMap(e)) {
-				return ruleset.Verdict{Code: slowCode}, false
-			}
+			holds, why = r.setByMap(s)
 		case ruleset.NoTrack:
 			r.notrack(r.at.tracked)
 		case ruleset.SetZone:
-			if !r.zoned(by, s) {
-				return ruleset.Verdict{Code: slowCode}, false
-			}
+			why = r.zoned(s)
 		case ruleset.Verdict:
 			if s.Code != ruleset.Continue {
 				return s, false
 			}
 		case ruleset.VerdictMap:
-			if i != len(by.Rule.Steps)-1 {
-				return ruleset.Verdict{Code: r.slow(by, "steps behind a verdict map")}, false
+			if i != last {
+				return r.leave(by, "steps behind a verdict map"), false
 			}
 			return r.verdictMap(by, s)
-		case ruleset.Unknown:
-			return ruleset.Verdict{Code: r.slow(by, s.Name)}, false
+		case ruleset.Unknown: // which need not have a name
+			return r.leave(by, s.Name), false
 		case ruleset.Slow:
-			return ruleset.Verdict{Code: r.slow(by, s.Name)}, false
+			return r.leave(by, s.Name), false
 		default:
-			return ruleset.Verdict{Code: r.slow(by, "unknown step")}, false
+			return r.leave(by, "unknown step"), false
+		}
+		switch {
+		case why != "":
+			return r.leave(by, why), false
+		case !holds:
+			return v, true
 		}
 	}
 	return v, false
 }
 
-// zoned is a SetZone step. False where the packet is the kernel's: behind tracking it is given to packets that have no connection, and says where nobody looks any more.
-func (r *run) zoned(by Ref, s ruleset.SetZone) bool {
+// leave is the verdict of a rule that only the kernel can evaluate.
+func (r *run) leave(by Ref, why string) ruleset.Verdict {
+	return ruleset.Verdict{Code: r.slow(by, why)}
+}
+
+// misplaced says why a step is the kernel's where the packet meets it, "" if it is not.
+func (r *run) misplaced(s ruleset.Step) string {
+	if why := atDevice(s, r.at, r.table); why != "" {
+		return why
+	}
+	if why := r.onFrame(s); why != "" {
+		return why
+	}
+	if state, _ := r.connection(r.at.tracked); state == ruleset.CTNew && !r.at.tracked && ofTemplate(s) {
+		return zoneAlone
+	}
+	return ""
+}
+
+// zoned is a SetZone step. Behind tracking packets without a connection are the kernel's: they are given the zone, where nobody looks any more.
+func (r *run) zoned(s ruleset.SetZone) (why string) {
 	if !r.at.tracked {
 		r.setZone(s)
-		return true
+	} else if _, c := r.connection(true); c == nil {
+		return zoneLate
 	}
-	_, c := r.connection(true)
-	if c == nil {
-		r.slow(by, zoneLate)
+	return ""
+}
+
+// setByMap sets a field to what a map gives; it does not hold where that is nothing.
+func (r *run) setByMap(s ruleset.SetByMap) (holds bool, why string) {
+	if why := r.ix.unmapped(s); why != "" {
+		return false, why
 	}
-	return c != nil
+	l := ruleset.Lookup{Set: s.Set, Key: s.Key}
+	if r.unseen(l) {
+		return false, otherPorts
+	}
+	_, e, _ := r.lookup(r.ix.rs, l, r.ask)
+	switch {
+	case e == nil:
+		return false, ""
+	case s.Field == ruleset.CTZone:
+		return true, r.zoned(zoneOfMap(e))
+	}
+	r.apply(ruleset.SetField{Field: s.Field, Xor: uint32(e.Data.Lo)}, r.at)
+	return true, ""
 }
 
 func (r *run) ask(f ruleset.Field) (ruleset.Value, presence) { return r.field(f, r.at) }
 
-func (r *run) test(t ruleset.Test) (bool, presence) {
+// test is a test: whether it holds, or why it cannot be decided.
+func (r *run) test(t ruleset.Test) (bool, string) {
 	v, p := r.ask(t.Field)
-	return p == there && satisfied(t, v), p
+	if p == unseen {
+		return false, otherPorts
+	}
+	return p == there && satisfied(t, v), ""
+}
+
+func (r *run) anyTest(s ruleset.AnyTest) (bool, string) {
+	some := false
+	for _, t := range s.Of { // all of them: what one asks for may not be known where another holds
+		ok, why := r.test(t)
+		if why != "" {
+			return false, why
+		}
+		some = some || ok
+	}
+	return some != s.Not, ""
 }
 
 // satisfied is a test of a value that is there.
@@ -338,7 +357,7 @@ func (r *run) lookupStep(l ruleset.Lookup) (bool, string) {
 		return false, why
 	}
 	if r.unseen(l) {
-		return false, "ports of another protocol"
+		return false, otherPorts
 	}
 	in, e, p := r.lookup(r.ix.rs, l, r.ask)
 	nft := r.ix.rs.Sets[l.Set].Dialect == ruleset.NFT
@@ -359,17 +378,17 @@ func (r *run) unseen(l ruleset.Lookup) bool {
 func (r *run) verdictMap(by Ref, m ruleset.VerdictMap) (v ruleset.Verdict, failed bool) {
 	l := m.Lookup()
 	if why := r.ix.unsure(l); why != "" {
-		return ruleset.Verdict{Code: r.slow(by, why)}, false
+		return r.leave(by, why), false
 	}
 	if r.unseen(l) {
-		return ruleset.Verdict{Code: r.slow(by, "ports of another protocol")}, false
+		return r.leave(by, otherPorts), false
 	}
 	_, e, _ := r.lookup(r.ix.rs, l, r.ask)
 	switch {
 	case e == nil:
 		return v, true
 	case e.Verdict == nil:
-		return ruleset.Verdict{Code: r.slow(by, "element without a verdict")}, false
+		return r.leave(by, "element without a verdict"), false
 	}
 	r.count(e.Counter)
 	return *e.Verdict, false

@@ -365,6 +365,9 @@ func (w *walk) apply(s ruleset.SetField, at place) {
 // newMark is why a packet is the kernel's that gives its connection another mark. Which packets do depends on what the connection has, so that no region of Slow foretells it.
 const newMark = "another mark for the connection"
 
+// otherPorts is why a packet is the kernel's whose ports would have to be read from a header without ports.
+const otherPorts = "ports of another protocol"
+
 // saved says whether a SaveMark step would leave the connection's mark as it is.
 func (w *walk) saved(s ruleset.SaveMark, at place) bool {
 	v, p := w.field(ruleset.CTMark, at)
