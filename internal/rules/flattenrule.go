@@ -20,7 +20,7 @@ type ruleWriter struct {
 	when     []Cond         // of the packets that got this far in the rule, if not detached
 	do       []ruleset.Step // what happened to them and is not written yet
 	ret      int            // label
-	over     int            // label behind the rule, if hasOver
+	over     int            // label behind the rule, if hasOver: see past
 	hasOver  bool
 	detached bool
 }
@@ -44,93 +44,69 @@ func sameConds(a, b []Cond) bool {
 
 // steps writes the steps; false when the packets that got to the end of it do not come behind the rule.
 func (w *ruleWriter) steps() bool {
-	steps := w.by.Rule.Steps
-	for i, s := range steps {
-		if why := atDevice(s, w.place, w.table); why != "" {
+	last := len(w.by.Rule.Steps) - 1
+	for i, s := range w.by.Rule.Steps {
+		if why := w.misplaced(s); why != "" {
 			return w.slow(why)
-		}
-		if w.class.Bridged {
-			if why := onBridge(s, w.place); why != "" {
-				return w.slow(why)
-			}
 		}
 		if w.any[zoneGroup] && !w.place.tracked && ofTemplate(s) && !w.except(zoneAlone, ruleset.CTNew) {
 			return true
 		}
+		why, on := "", true // why what gets this far is the kernel's, and whether anything gets further
 		switch s := s.(type) {
 		case ruleset.Test, ruleset.AnyTest:
-			if !w.test(s) {
-				return true
-			}
+			on = w.test(s)
 		case ruleset.Lookup:
-			if why := w.ix.unsure(s); why != "" {
-				return w.slow(why)
-			}
-			if t, ok := w.within(s); ok {
-				if !w.test(t) {
-					return true
-				}
-				continue
-			}
-			if !w.lookupStep(s) {
-				return true
-			}
+			why, on = w.lookup(s)
 		case ruleset.Count:
 			if s.Counter != ruleset.NoCounter {
 				w.do = append(w.do, s)
 			}
 		case ruleset.SetField:
-			w.do = append(w.do, s)
-			w.epochs[groupOf(s.Field)]++
+			w.change(s, groupOf(s.Field))
 		case ruleset.SaveMark:
 			w.do = append(w.do, s)
 		case ruleset.SetByMap:
-			if why := w.ix.unmapped(s); why != "" {
-				return w.slow(why)
-			}
-			if w.mapped += len(w.ix.rs.Sets[s.Set].Elements); w.mapped > mostMappedAll {
-				return w.slow("map " + w.ix.rs.Sets[s.Set].Name + ": too many elements together with other rules' maps")
-			}
-			if s.Field == ruleset.CTZone && !w.class.Zones {
-				return w.slow(zoneUnknown)
-			}
-			if !w.setByMap(s) {
-				return true
-			}
+			why, on = w.setByMap(s)
 		case ruleset.NoTrack:
-			w.do = append(w.do, s)
-			w.epochs[ctGroup]++
+			w.change(s, ctGroup)
 		case ruleset.SetZone:
-			if why, on := w.zoned(); why != "" {
-				return w.slow(why)
-			} else if !on {
-				return true
-			}
-			if !w.place.tracked {
-				w.do = append(w.do, s)
-				w.epochs[ctGroup]++
-			}
+			why, on = w.setZone(s)
 		case ruleset.Verdict:
 			if s.Code != ruleset.Continue {
 				return w.verdict(s)
 			}
 		case ruleset.VerdictMap:
-			if why := w.ix.unsure(s.Lookup()); why != "" {
-				return w.slow(why)
-			}
-			if i != len(steps)-1 {
-				return w.slow("steps behind a verdict map")
-			}
-			return w.verdictMap(s)
-		case ruleset.Unknown:
+			return w.verdictMap(s, i == last)
+		case ruleset.Unknown: // which need not have a name
 			return w.slow(s.Name)
 		case ruleset.Slow:
 			return w.slow(s.Name)
 		default:
 			return w.slow("unknown step")
 		}
+		switch {
+		case why != "":
+			return w.slow(why)
+		case !on:
+			return true
+		}
 	}
 	return true
+}
+
+// misplaced says why a step is the kernel's in the chain that it stands in, "" if it is not.
+func (w *ruleWriter) misplaced(s ruleset.Step) string {
+	if why := atDevice(s, w.place, w.table); why != "" || !w.class.Bridged {
+		return why
+	}
+	return onBridge(s, w.place)
+}
+
+// change notes a step that changes something, for later conditions on it.
+func (w *ruleWriter) change(s ruleset.Step, what group) {
+	w.do = append(w.do, s)
+	w.epochs[what]++
 }
 
 // write adds an entry for the packets that got this far.
@@ -144,6 +120,14 @@ func (w *ruleWriter) slow(why string) bool {
 	w.do = nil // the kernel does it all
 	w.write(Entry{Then: LeaveSlow, Why: why})
 	return false
+}
+
+// past is the label behind the rule.
+func (w *ruleWriter) past() int {
+	if !w.hasOver {
+		w.over, w.hasOver = w.label(), true
+	}
+	return w.over
 }
 
 // flush writes what happened so far, and goes on behind it.
@@ -166,12 +150,9 @@ func (w *ruleWriter) detach() {
 		}
 		return
 	}
-	if !w.hasOver {
-		w.over, w.hasOver = w.label(), true
-	}
-	on := w.label()
+	past, on := w.past(), w.label()
 	w.write(Entry{Then: Skip, To: on})
-	w.emit(Entry{Then: Skip, To: w.over, By: w.by})
+	w.emit(Entry{Then: Skip, To: past, By: w.by})
 	w.here(on)
 	w.when, w.detached = nil, true
 }
@@ -187,11 +168,17 @@ func (w *ruleWriter) test(s ruleset.Step) bool {
 	return !never
 }
 
-// lookupStep adds the condition of a set match, and what it counts.
-func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
+// lookup adds the condition of a set match, and what it counts: why the kernel alone can tell, or whether some packet satisfies it.
+func (w *ruleWriter) lookup(l ruleset.Lookup) (why string, on bool) {
+	if why := w.ix.unsure(l); why != "" {
+		return why, false
+	}
+	if t, ok := w.within(l); ok {
+		return "", w.test(t)
+	}
 	w.flush()
 	if !w.ports(fieldsOf(l)) {
-		return false
+		return "", false
 	}
 	dialect, counts := w.ix.rs.Sets[l.Set].Dialect, w.ix.counts[l.Set]
 	if dialect == ruleset.IPSet && counts {
@@ -203,7 +190,7 @@ func (w *ruleWriter) lookupStep(l ruleset.Lookup) bool {
 	if dialect == ruleset.NFT && counts && !l.Not && !never {
 		w.do = append(w.do, l)
 	}
-	return !never
+	return "", !never
 }
 
 // except leaves packets to the kernel that are in some states; false where no others are left.
@@ -227,53 +214,71 @@ func inStates(states ...uint64) ruleset.Test {
 	return of
 }
 
-// zoned prepares for a zone that is given: it says why all packets that get this far are the kernel's, or whether there are any that are not.
-func (w *ruleWriter) zoned() (why string, on bool) {
+// setZone gives packets a zone: why all that get this far are the kernel's, or whether there are any that are not.
+func (w *ruleWriter) setZone(s ruleset.SetZone) (why string, on bool) {
 	switch {
 	case !w.class.Zones:
 		return zoneUnknown, false
 	case w.place.tracked: // who has a connection keeps it
 		return "", w.except(zoneLate, ruleset.CTInvalid, ruleset.CTUntracked)
 	}
+	w.change(s, ctGroup)
 	return "", true
 }
 
-// setByMap writes an entry for each element of a map that gives values, and leads all others behind the rule; false where no packet goes on.
-func (w *ruleWriter) setByMap(m ruleset.SetByMap) bool {
+// setByMap sets a field to what a map gives: why all packets that get this far are the kernel's, or whether the map has something for any.
+func (w *ruleWriter) setByMap(m ruleset.SetByMap) (why string, on bool) {
+	if why := w.ix.unmapped(m); why != "" {
+		return why, false
+	}
+	set := &w.ix.rs.Sets[m.Set]
+	if w.mapped += len(set.Elements); w.mapped > mostMappedAll {
+		return "map " + set.Name + ": too many elements together with other rules' maps", false
+	}
+	if m.Field == ruleset.CTZone && !w.class.Zones {
+		return zoneUnknown, false
+	}
+	return "", w.elements(m, Precedence(set))
+}
+
+// elements writes an entry for each element of a map, and leads all other packets behind the rule; false where no packet goes on.
+func (w *ruleWriter) elements(m ruleset.SetByMap, all []*ruleset.Element) (on bool) {
 	w.flush()
 	if !w.ports(m.Key) {
 		return false
 	}
-	if !w.hasOver {
-		w.over, w.hasOver = w.label(), true
-	}
-	on, met := w.label(), false
-	for _, el := range Precedence(&w.ix.rs.Sets[m.Set]) {
+	past, next := w.past(), w.label()
+	for _, el := range all {
 		when, never := w.when, false
 		for i := 0; i < len(m.Key) && !never; i++ {
 			when, _, never = w.and(when, ruleset.Test{Field: m.Key[i], Ranges: []ruleset.Range{el.Key[i]}})
 		}
 		if !never {
-			met = true
-			e := Entry{When: when, Then: Skip, To: on, By: w.by}
-			if m.Field == ruleset.CTZone && w.place.tracked { // as except() has it, but of packets that are in the map
-				if those, _, none := w.and(when, inStates(ruleset.CTInvalid, ruleset.CTUntracked)); !none {
-					w.emit(Entry{When: those, Then: LeaveSlow, By: w.by, Why: zoneLate})
-				}
-			}
-			if m.Field != ruleset.CTZone {
-				e.Do = []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}
-			} else if !w.place.tracked {
-				e.Do = []ruleset.Step{zoneOfMap(el)}
-			}
-			w.emit(e)
+			w.element(m, el, when, next)
+			on = true
 		}
 	}
-	w.emit(Entry{Then: Skip, To: w.over, By: w.by})
-	w.here(on)
+	w.emit(Entry{Then: Skip, To: past, By: w.by})
+	w.here(next)
 	w.when, w.detached = nil, true
 	w.epochs[groupOf(m.Field)]++
-	return met
+	return on
+}
+
+// element writes what a map's element does to the packets that are in it.
+func (w *ruleWriter) element(m ruleset.SetByMap, el *ruleset.Element, when []Cond, next int) {
+	e := Entry{When: when, Then: Skip, To: next, By: w.by}
+	switch {
+	case m.Field != ruleset.CTZone:
+		e.Do = []ruleset.Step{ruleset.SetField{Field: m.Field, Xor: uint32(el.Data.Lo)}}
+	case !w.place.tracked:
+		e.Do = []ruleset.Step{zoneOfMap(el)}
+	default: // as except() has it, but of packets that are in the map
+		if those, _, none := w.and(when, inStates(ruleset.CTInvalid, ruleset.CTUntracked)); !none {
+			w.emit(Entry{When: those, Then: LeaveSlow, By: w.by, Why: zoneLate})
+		}
+	}
+	w.emit(e)
 }
 
 // ports makes packets slow whose ports would have to be read from a header without ports; false when no others are left.
@@ -290,7 +295,7 @@ func (w *ruleWriter) ports(fields []ruleset.Field) bool {
 		not := has
 		not.Not = true
 		if others, _, none := w.and(w.when, not); !none {
-			w.emit(Entry{When: others, Then: LeaveSlow, By: w.by, Why: "ports of another protocol"})
+			w.emit(Entry{When: others, Then: LeaveSlow, By: w.by, Why: otherPorts})
 		}
 		w.when = when
 		return !never
@@ -326,10 +331,7 @@ func (w *ruleWriter) verdict(v ruleset.Verdict) bool {
 func (w *ruleWriter) callChain(c *ruleset.Chain, code ruleset.Code) {
 	behind := w.ret
 	if code == ruleset.Jump {
-		if !w.hasOver {
-			w.over, w.hasOver = w.label(), true
-		}
-		behind = w.over
+		behind = w.past()
 	}
 	w.write(Entry{Then: Call, List: w.listOf(c), To: behind, End: w.end})
 	w.changed(w.canChange(w.table, c))
@@ -360,14 +362,18 @@ func (e *Entry) leads(label int) bool {
 	return e.Then == Skip && e.To == label || (e.Then == Call || e.Then == ByMap) && (e.To == label || e.End == label) || e.Map != nil && e.Map.Return == label
 }
 
-// verdictMap writes a verdict map.
-func (w *ruleWriter) verdictMap(s ruleset.VerdictMap) bool {
+// verdictMap writes a verdict map, which has to be the last step of its rule.
+func (w *ruleWriter) verdictMap(s ruleset.VerdictMap, last bool) bool {
+	if why := w.ix.unsure(s.Lookup()); why != "" {
+		return w.slow(why)
+	}
+	if !last {
+		return w.slow("steps behind a verdict map")
+	}
 	if !w.ports(s.Key) {
 		return true
 	}
-	if !w.hasOver {
-		w.over, w.hasOver = w.label(), true
-	}
+	past := w.past()
 	var changes groups
 	m := &Map{Of: s.Lookup(), Return: w.ret, Lists: map[string]int{}}
 	for _, e := range w.ix.rs.Sets[s.Set].Elements {
@@ -378,7 +384,7 @@ func (w *ruleWriter) verdictMap(s ruleset.VerdictMap) bool {
 			}
 		}
 	}
-	w.write(Entry{Then: ByMap, Map: m, To: w.over, End: w.end})
+	w.write(Entry{Then: ByMap, Map: m, To: past, End: w.end})
 	w.changed(changes)
 	return true
 }
