@@ -58,6 +58,9 @@ type span struct{ lo, hi uint32 }
 
 func (s span) has(t span) bool { return s.lo <= t.lo && t.hi <= s.hi }
 
+// and is what two spans that meet have in common.
+func (s span) and(t span) span { return span{max(s.lo, t.lo), min(s.hi, t.hi)} }
+
 // box is what one record asks.
 type box struct {
 	at      [numCuts]span
@@ -229,95 +232,6 @@ func asksDims(e *entry) bool {
 	return slices.ContainsFunc(e.dims[:], func(a asked) bool { return a.is })
 }
 
-// gatherDevices gives a bit to each kind of device: to those that the same entries ask for the same one.
-func (f *forest) gatherDevices() bool {
-	for side, d := range [2]Dim{IIF, OIF} {
-		f.sides[side], f.bit[side] = map[string]uint32{}, map[int]uint32{}
-		lists := f.deviceLists(d)
-		if len(lists) == 0 {
-			continue
-		}
-		kinds := map[string]uint32{}
-		for _, dev := range sideDevices(d, f.writer.devices) {
-			kind := make([]byte, len(lists))
-			for i, l := range lists {
-				if has(l, dev.Index) {
-					kind[i] = 1
-				}
-			}
-			bit, known := kinds[string(kind)]
-			if !known {
-				if len(kinds) == 32 {
-					return false
-				}
-				bit = 1 << len(kinds)
-				kinds[string(kind)] = bit
-			}
-			f.bit[side][dev.Index] = bit
-		}
-		for i, l := range lists {
-			f.sides[side][rangesKey(l)] = bitsOf(kinds, i)
-		}
-	}
-	return true
-}
-
-// deviceLists gives each list of devices that entries ask for once.
-func (f *forest) deviceLists(d Dim) (lists [][]ruleset.Range) {
-	known := map[string]bool{}
-	for i := range f.in.entries {
-		a := &f.in.entries[i].dims[d]
-		if !a.is {
-			continue
-		}
-		if key := rangesKey(a.values); !known[key] {
-			known[key] = true
-			lists = append(lists, a.values)
-		}
-	}
-	return lists
-}
-
-func has(list []ruleset.Range, index int) bool {
-	return slices.ContainsFunc(list, func(r ruleset.Range) bool { return r.Has(ruleset.Num(uint64(index))) })
-}
-
-// bitsOf gathers the bits of the kinds whose devices are in a list.
-func bitsOf(kinds map[string]uint32, list int) (bits uint32) {
-	for kind, bit := range kinds {
-		if kind[list] == 1 {
-			bits |= bit
-		}
-	}
-	return bits
-}
-
-func rangesKey(rs []ruleset.Range) string {
-	var key []byte
-	for _, r := range rs {
-		key = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(key, r.Lo.Lo), r.Hi.Lo)
-	}
-	return string(key)
-}
-
-// device notes what an entry asks of devices.
-func (f *forest) device(b *box, e *entry) {
-	both := [2]uint32{1<<32 - 1, 1<<32 - 1}
-	for side, d := range [2]Dim{IIF, OIF} {
-		if e.dims[d].is {
-			both[side] = f.sides[side][rangesKey(e.dims[d].values)]
-			b.flags |= leafDevices
-		}
-	}
-	pair := uint64(both[0]) | uint64(both[1])<<32
-	n := slices.Index(f.devices, pair)
-	if n < 0 {
-		n = len(f.devices)
-		f.devices = append(f.devices, pair)
-	}
-	b.devices = uint16(n)
-}
-
 // sorted parts the records into trees, by whether they name the source and the destination closely: what names one of them not at all would be in every part of a node that cuts it.
 func (f *forest) sorted() (out [][]int32) {
 	var trees [maxTrees][]int32
@@ -345,16 +259,6 @@ func (f *forest) sorted() (out [][]int32) {
 	}
 	return out
 }
-
-// cut is a way to part the values of a field.
-type cut struct {
-	field, shift int
-	from         uint32
-	parts        int
-	cost         float64 // how many records a record is with, on average
-}
-
-func (c *cut) part(v uint32) int { return int(min(v>>c.shift-c.from>>c.shift, uint32(c.parts))) }
 
 // grow writes the tree of these records, all of which meet the region.
 func (f *forest) grow(of []int32, region [numCuts]span, level int) uint32 {
@@ -402,72 +306,6 @@ func (f *forest) node(of []int32, region [numCuts]span, level int, c cut) uint32
 		f.put(at+8+4*p, word)
 	}
 	return uint32(at) | inner
-}
-
-// end is the last value that the parts stand for.
-func (c *cut) end() uint32 { return c.from + uint32(c.parts)<<c.shift - 1 }
-
-// choose finds the cut that leaves a record with the fewest others, unless none leaves fewer than there are.
-func (f *forest) choose(of []int32, region *[numCuts]span) (best cut, ok bool) {
-	best.cost = float64(len(of)) * 0.9
-	for field := range numCuts {
-		within := region[field]
-		hull, any := span{}, false
-		for _, i := range of {
-			s := f.boxes[i].at[field]
-			if s.has(within) {
-				continue
-			}
-			s = span{max(s.lo, within.lo), min(s.hi, within.hi)}
-			if !any {
-				hull, any = s, true
-			}
-			hull = span{min(hull.lo, s.lo), max(hull.hi, s.hi)}
-		}
-		if !any {
-			continue
-		}
-		for parts := maxParts; parts > 1; parts /= 2 {
-			if c, fits := f.try(of, field, within, hull, parts); fits {
-				if c.cost < best.cost {
-					best, ok = c, true
-				}
-				break
-			}
-		}
-	}
-	return best, ok
-}
-
-// try weighs a cut of a field's hull in so many parts at most; it does not fit where it would write records many times over.
-func (f *forest) try(of []int32, field int, within, hull span, parts int) (c cut, fits bool) {
-	c = cut{field: field}
-	for int(hull.hi>>c.shift)-int(hull.lo>>c.shift) >= parts {
-		c.shift++
-	}
-	c.from = hull.lo >> c.shift << c.shift
-	c.parts = int(hull.hi>>c.shift) - int(hull.lo>>c.shift) + 1
-	var counts [maxParts + 1]int32 // by how many more than the part before
-	everywhere := int32(0)
-	for _, i := range of {
-		s := f.boxes[i].at[field]
-		if s.has(within) {
-			everywhere++
-			continue
-		}
-		lo, hi := max(s.lo, within.lo), min(s.hi, within.hi)
-		counts[c.part(lo)]++
-		counts[c.part(hi)+1]--
-	}
-	total, squares, now := int(everywhere), int(everywhere)*int(everywhere), int32(0)
-	for p := range c.parts {
-		now += counts[p]
-		n := int(now + everywhere)
-		total += n
-		squares += n * n
-	}
-	c.cost = float64(squares) / float64(max(total, 1))
-	return c, c.parts > 1 && total <= 2*len(of)+c.parts
 }
 
 // leaf writes the records of a leaf, or finds where the same are.
