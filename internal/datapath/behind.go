@@ -514,9 +514,9 @@ func (d *Datapath) newCounters() (counters, error) {
 }
 
 func clearStats(m *ebpf.Map) error {
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return fmt.Errorf("counting CPUs: %w", err)
+		return err
 	}
 	zero := make([]bpfobj.Count, cpus)
 	for code := range uint32(reason.Count) {

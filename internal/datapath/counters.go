@@ -3,7 +3,6 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -63,22 +62,18 @@ func (a *attachment) counts() (Counts, error) {
 
 // readStats sums a port's counters over the CPUs.
 func readStats(m *ebpf.Map) (out Counts, err error) {
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return out, fmt.Errorf("counting CPUs: %w", err)
+		return out, err
 	}
 	keys := make([]uint32, reason.Count)
 	values := make([]bpfobj.Count, len(keys)*cpus)
-	var cursor ebpf.MapBatchCursor
-	n, err := m.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	n, err := readPerCPU(m, keys, values)
+	if err != nil {
 		return out, fmt.Errorf("reading counters: %w", err)
 	}
 	for i, key := range keys[:n] {
-		for _, c := range values[i*cpus : (i+1)*cpus] {
-			out[key].Packets += c.Packets
-			out[key].Bytes += c.Bytes
-		}
+		out[key] = sum(values[i*cpus : (i+1)*cpus])
 	}
 	return out, nil
 }

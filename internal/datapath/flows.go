@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/lib/geo"
 )
@@ -26,9 +24,9 @@ type Flow struct {
 
 // StartFlows empties the sketches of flows and lets programs that sample (Config.Flows) begin.
 func (d *Datapath) StartFlows() error {
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return fmt.Errorf("counting CPUs: %w", err)
+		return err
 	}
 	values := make([]bpfobj.XDPFlows, cpus)
 	gaps := geo.NewTable(1. / FlowsEach)
@@ -48,9 +46,9 @@ func (d *Datapath) StartFlows() error {
 
 // StopFlows ends it and forgets.
 func (d *Datapath) StopFlows() error {
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return fmt.Errorf("counting CPUs: %w", err)
+		return err
 	}
 	return d.putFlows(make([]bpfobj.XDPFlows, cpus))
 }

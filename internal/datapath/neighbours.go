@@ -4,11 +4,9 @@ package datapath
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
@@ -46,15 +44,14 @@ func (d *Datapath) Neighbours() ([]Neighbour, error) {
 
 // neighboursSince lists those used after a stamp, and gives the newest stamp.
 func (d *Datapath) neighboursSince(stamp uint64) (out []Neighbour, newest uint64, err error) {
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return nil, 0, fmt.Errorf("counting CPUs: %w", err)
+		return nil, 0, err
 	}
 	keys := make([]uint32, neighSlots)
 	values := make([]bpfobj.NeighUse, neighSlots*cpus)
-	var cursor ebpf.MapBatchCursor
-	n, err := d.objects.maps["neigh_use"].BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	n, err := readPerCPU(d.objects.maps["neigh_use"], keys, values)
+	if err != nil {
 		return nil, 0, fmt.Errorf("reading the table of used neighbours: %w", err)
 	}
 	seen := map[Neighbour]bool{}

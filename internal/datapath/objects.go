@@ -93,9 +93,9 @@ func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 	xdp := specs[0]
 	o.rodata, o.stats, o.ruleData, o.ruleCounts = xdp.Maps[rodata], xdp.Maps[statsMap], xdp.Maps[rulesMap], xdp.Maps[countMap]
 
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return nil, fmt.Errorf("counting CPUs: %w", err)
+		return nil, err
 	}
 	for _, spec := range specs {
 		for name, m := range spec.Maps {

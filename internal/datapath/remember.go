@@ -34,8 +34,8 @@ func lines4(routes, cpus int, memory uint64) uint32 {
 
 // machine says how large this one is: CPUs that there can be, and bytes.
 func machine() (cpus int, memory uint64, err error) {
-	if cpus, err = ebpf.PossibleCPU(); err != nil {
-		return 0, 0, fmt.Errorf("counting CPUs: %w", err)
+	if cpus, err = possibleCPUs(); err != nil {
+		return 0, 0, err
 	}
 	var system unix.Sysinfo_t
 	if err = unix.Sysinfo(&system); err != nil {

@@ -3,11 +3,8 @@
 package datapath
 
 import (
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
@@ -97,15 +94,14 @@ func (s *ruleStore) read() ([]bpfobj.Count, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	cpus, err := ebpf.PossibleCPU()
+	cpus, err := possibleCPUs()
 	if err != nil {
-		return nil, fmt.Errorf("counting CPUs: %w", err)
+		return nil, err
 	}
 	s.buffer.grow(n, cpus)
 	keys, values, out := s.buffer.keys[:n], s.buffer.values[:n*cpus], s.buffer.sums[:n]
-	var cursor ebpf.MapBatchCursor
-	got, err := s.counts.BatchLookup(&cursor, keys, values, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these were the last
+	got, err := readPerCPU(s.counts, keys, values)
+	if err != nil {
 		return nil, fmt.Errorf("reading the counters of rules: %w", err)
 	}
 	clear(out)
@@ -122,14 +118,6 @@ func (s *ruleStore) readSlot(n uint32) (bpfobj.Count, error) {
 		return bpfobj.Count{}, fmt.Errorf("reading a counter of rules: %w", err)
 	}
 	return sum(values), nil
-}
-
-func sum(values []bpfobj.Count) (out bpfobj.Count) {
-	for _, c := range values {
-		out.Packets += c.Packets
-		out.Bytes += c.Bytes
-	}
-	return out
 }
 
 // fewTaken is the number of slots that are sooner read one by one than all at once.
