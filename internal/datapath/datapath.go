@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -120,24 +121,13 @@ func Open(o Options) (*Datapath, error) {
 	if d.eager {
 		d.tier = ""
 	}
-	if d.features, err = probe(objects, kernel); err != nil {
-		objects.close()
-		return nil, err
-	}
-	if d.generic, err = newGeneric(objects, d.features); err != nil {
-		objects.close()
-		return nil, err
-	}
 	if d.behind.wake = o.Wake; o.Wake == nil {
 		d.behind.wake = func() {}
 	}
-	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-		objects.close()
-		return nil, fmt.Errorf("opening the namespace: %w", err)
-	}
-	d.watchdogJiffies = d.features.jiffies(o.Watchdog)
-	if d.pins, err = openPins(o.PinDir); err != nil {
-		d.ns.Close()
+	if err := d.prepare(o, kernel); err != nil {
+		if d.ns != nil {
+			d.ns.Close()
+		}
 		objects.close()
 		return nil, err
 	}
@@ -147,6 +137,22 @@ func Open(o Options) (*Datapath, error) {
 	}
 	_, err = d.Beat()
 	return d, err
+}
+
+// prepare finds out what the kernel can do, and opens what needs no attachment.
+func (d *Datapath) prepare(o Options, kernel []*btf.Spec) (err error) {
+	if d.features, err = probe(d.objects, kernel); err != nil {
+		return err
+	}
+	if d.generic, err = newGeneric(d.objects, d.features); err != nil {
+		return err
+	}
+	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return fmt.Errorf("opening the namespace: %w", err)
+	}
+	d.watchdogJiffies = d.features.jiffies(o.Watchdog)
+	d.pins, err = openPins(o.PinDir)
+	return err
 }
 
 // Features tells what the probes found.
@@ -187,32 +193,8 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 		}
 		return nil, d.stop(err)
 	}
-	var failures []Failure
 	d.load(jobs)
-	for _, j := range jobs {
-		err := j.err
-		if err != nil {
-			d.abandon(j)
-		}
-		if err == nil && (j.prog != nil || j.later) {
-			d.changed = true
-			err = d.install(j)
-		}
-		if err != nil {
-			failures = append(failures, Failure{j.key.index, j.key.hook, err})
-		} else if a := d.ports[j.key]; a != nil {
-			a.turn, a.planned, a.left = d.turn, j.program, j.left
-		}
-	}
-	for key, a := range d.ports {
-		if a.turn != d.turn {
-			a.planned = nil
-			d.changed = d.changed || a.prog != nil
-			if err := d.release(key, a, plan); err != nil {
-				failures = append(failures, Failure{key.index, key.hook, err})
-			}
-		}
-	}
+	failures := slices.Concat(d.put(jobs), d.releaseOthers(plan))
 	if !alike {
 		maps.DeleteFunc(d.retired, func(key hookKey, _ Counts) bool { return !plan.Has(key.index) })
 	}
@@ -225,6 +207,41 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	}
 	d.begun, d.last, d.inForce = true, &applied{plan, basis}, plan.Tables
 	return failures, nil
+}
+
+// put puts what was loaded in place.
+func (d *Datapath) put(jobs []*job) (failures []Failure) {
+	for _, j := range jobs {
+		err := j.err
+		switch {
+		case err != nil:
+			d.abandon(j)
+		case j.prog != nil || j.later:
+			d.changed = true
+			err = d.install(j)
+		}
+		if err != nil {
+			failures = append(failures, Failure{j.key.index, j.key.hook, err})
+		} else if a := d.ports[j.key]; a != nil {
+			a.turn, a.planned, a.left = d.turn, j.program, j.left
+		}
+	}
+	return failures
+}
+
+// releaseOthers stops the programs that the plan of this turn does not want.
+func (d *Datapath) releaseOthers(plan *synth.Plan) (failures []Failure) {
+	for key, a := range d.ports {
+		if a.turn == d.turn {
+			continue
+		}
+		a.planned = nil
+		d.changed = d.changed || a.prog != nil
+		if err := d.release(key, a, plan); err != nil {
+			failures = append(failures, Failure{key.index, key.hook, err})
+		}
+	}
+	return failures
 }
 
 // others are the ports that a plan had otherwise or not at all, and whether the devices are the same. Both are in the order of their numbers.

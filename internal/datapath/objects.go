@@ -79,23 +79,53 @@ const maxFolded = 64
 func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, met: map[string]bool{}, triedBridges: moduleLive(bridgeModule), triedVeth: moduleLive(vethModule)}
 	o.newcomers()
-	specs, err := o.tie(kernel)
-	if err != nil {
+	if err := o.fill(kernel); err != nil {
+		o.close()
 		return nil, err
 	}
+	return o, nil
+}
+
+// fill reads the objects, makes the maps that programs share, and loads the programs that the daemon runs for itself. What there is after an error is for close.
+func (o *objects) fill(kernel []*btf.Spec) error {
+	specs, err := o.tie(kernel)
+	if err != nil {
+		return err
+	}
 	if o.stubs, err = bpfobj.LoadStub(); err != nil {
-		return nil, fmt.Errorf("reading the stub object: %w", err)
+		return fmt.Errorf("reading the stub object: %w", err)
 	}
 	guard, err := bpfobj.LoadGuard()
 	if err != nil {
-		return nil, fmt.Errorf("reading the guard object: %w", err)
+		return fmt.Errorf("reading the guard object: %w", err)
 	}
+	if err := o.makeMaps(specs); err != nil {
+		return err
+	}
+	o.unbound, o.findsSets = guard.Programs["shunt_guard"], guard.Programs["shunt_find_sets"]
+	if o.guard, err = o.bind(o.unbound, kernel); err != nil {
+		return err
+	}
+	if o.beat, err = o.bind(guard.Programs["shunt_beat"], kernel); err != nil {
+		return err
+	}
+	if o.pass, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "shunt_pass", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}}); err != nil { // TCX_NEXT
+		return fmt.Errorf("loading the program that passes everything: %w", err)
+	}
+	if info, err := o.pass.Info(); err == nil {
+		o.passID, _ = info.ID()
+	}
+	return nil
+}
+
+// makeMaps makes the maps of the objects, of which the first is XDP's, but for those that each port, or each size of rules, has of its own.
+func (o *objects) makeMaps(specs []*ebpf.CollectionSpec) error {
 	xdp := specs[0]
 	o.rodata, o.stats, o.ruleData, o.ruleCounts = xdp.Maps[rodata], xdp.Maps[statsMap], xdp.Maps[rulesMap], xdp.Maps[countMap]
-
 	cpus, err := possibleCPUs()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, spec := range specs {
 		for name, m := range spec.Maps {
@@ -109,38 +139,17 @@ func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 				m.MaxEntries = perCPU * uint32(cpus)
 			}
 			if o.maps[name], err = ebpf.NewMap(m); err != nil {
-				o.close()
-				return nil, fmt.Errorf("creating map %s: %w", name, err)
+				return fmt.Errorf("creating map %s: %w", name, err)
 			}
 		}
 	}
 	if o.nobody, err = o.newStats(); err != nil {
-		o.close()
-		return nil, err
+		return err
 	}
 	if o.live, err = o.maps[liveMap].Memory(); err != nil {
-		o.close()
-		return nil, fmt.Errorf("mapping %s: %w", liveMap, err)
+		return fmt.Errorf("mapping %s: %w", liveMap, err)
 	}
-	o.unbound = guard.Programs["shunt_guard"]
-	if o.guard, err = o.bind(o.unbound, kernel); err != nil {
-		o.close()
-		return nil, err
-	}
-	if o.beat, err = o.bind(guard.Programs["shunt_beat"], kernel); err != nil {
-		o.close()
-		return nil, err
-	}
-	o.findsSets = guard.Programs["shunt_find_sets"]
-	if o.pass, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "shunt_pass", Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}}); err != nil { // TCX_NEXT
-		o.close()
-		return nil, fmt.Errorf("loading the program that passes everything: %w", err)
-	}
-	if info, err := o.pass.Info(); err == nil {
-		o.passID, _ = info.ID()
-	}
-	return o, nil
+	return nil
 }
 
 // tie reads the programs and ties them to the kernel. The first of the objects is XDP's.
