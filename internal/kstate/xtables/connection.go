@@ -44,13 +44,10 @@ func stateList(bits uint32) string {
 
 // matchConntrack: xt_conntrack asks for the state first. A packet without connection that has one of the states matches then,
 // whatever else is asked for (conntrack_mt, "if (ct == NULL)").
-func matchConntrack(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
-	if rev < 1 || rev > 3 {
-		return nil, "", errRevision
-	}
+func matchConntrack(_ *Context, i *info) (steps []rs.Step, text string, err error) {
 	flags, invert := i.u16(146), i.u16(148)
 	states, status := i.u16(150), uint32(i.u16(152))
-	if rev == 1 {
+	if i.rev == 1 {
 		states, status = uint16(i.u8(150)), uint32(i.u8(151))
 	}
 	rest := flags &^ (ctState | ctStateAlias)
@@ -95,10 +92,7 @@ func matchConntrack(_ *Context, rev uint8, i *info) (steps []rs.Step, text strin
 }
 
 // matchState is the old match of its own name, which newer iptables writes as conntrack.
-func matchState(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchState(_ *Context, i *info) ([]rs.Step, string, error) {
 	mask := i.u32(0)
 	bits := mask & 0x0f
 	if mask&(1<<6) != 0 {

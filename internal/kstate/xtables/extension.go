@@ -10,10 +10,10 @@ import (
 
 // matchHeaders asks which headers stand between that of IPv6 and the end of their chain (ipv6header_mt6() in ip6t_ipv6header.c). Packets with one are left to Linux before they
 // come to rules, so that the chain is a transport header alone, or ESP, which counts as a header here if at least two bytes of it are there.
-func matchHeaders(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+func matchHeaders(c *Context, i *info) ([]rs.Step, string, error) {
 	const proto, esp, protoESP, shortest = 1, 4, 50, 40 + 2
 	asked, invert, soft := i.u8(0), i.u8(1), i.u8(2) != 0
-	if rev != 0 || !c.Six {
+	if !c.Six {
 		return nil, "", errRevision
 	}
 	text := fmt.Sprintf("%s--header 0x%x", bang(invert != 0), asked)
@@ -43,17 +43,17 @@ func matchHeaders(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 }
 
 // matchFragment and matchOptions never hold, whatever they ask of the header and negated or not: they fail for packets without (frag_mt6() in ip6t_frag.c, hbh_mt6() in ip6t_hbh.c).
-func matchFragment(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	return without(c, rev, i, 14, "frag", 12)
+func matchFragment(c *Context, i *info) ([]rs.Step, string, error) {
+	return without(c, i, 14, "frag", 12)
 }
 
-func matchOptions(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	return without(c, rev, i, 39, "opts", 4)
+func matchOptions(c *Context, i *info) ([]rs.Step, string, error) {
+	return without(c, i, 39, "opts", 4)
 }
 
-func without(c *Context, rev uint8, i *info, size int, what string, flags int) ([]rs.Step, string, error) {
+func without(c *Context, i *info, size int, what string, flags int) ([]rs.Step, string, error) {
 	i.bytes(0, size)
-	if rev != 0 || !c.Six {
+	if !c.Six {
 		return nil, "", errRevision
 	}
 	return []rs.Step{rs.Test{Field: rs.L4Proto}}, fmt.Sprintf("(%s flags 0x%x, inverted 0x%x)", what, i.u8(flags), i.u8(flags+1)), nil

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	mbits "math/bits"
 	"net/netip"
 	"strings"
@@ -34,6 +35,7 @@ var errRevision = errors.New("the revision is not known")
 // info reads the struct of an extension; reading beyond its end is remembered.
 type info struct {
 	b   []byte
+	rev uint8
 	err error
 }
 
@@ -55,6 +57,9 @@ func (i *info) text(at, n int) string {
 	return text
 }
 
+// port reads a port as it stands in headers.
+func (i *info) port(at int) uint16 { return binary.BigEndian.Uint16(i.bytes(at, 2)) }
+
 // addr reads union nf_inet_addr.
 func (i *info) addr(at int, six bool) netip.Addr {
 	if six {
@@ -63,38 +68,55 @@ func (i *info) addr(at int, six bool) netip.Addr {
 	return netip.AddrFrom4([4]byte(i.bytes(at, 4)))
 }
 
-// matches by name. Each gives its steps and its options as iptables-save prints them.
-var matches = map[string]func(c *Context, rev uint8, i *info) ([]rs.Step, string, error){
-	"tcp": matchTCP, "udp": matchUDP, "udplite": matchUDP, "icmp": matchICMP, "icmp6": matchICMP, "multiport": matchMultiport,
-	"conntrack": matchConntrack, "state": matchState, "mark": matchMark(rs.Mark), "connmark": matchMark(rs.CTMark), "comment": matchComment,
-	"addrtype": matchAddrType, "iprange": matchIPRange, "mac": matchMAC, "length": matchLength, "pkttype": matchPacketType,
-	"dscp": matchDSCP, "tos": matchTOS, "ttl": matchTTL, "hl": matchTTL, "devgroup": matchDevGroup, "set": matchSet,
-	"rt": matchRouting, "physdev": matchPhysdev, "rpfilter": matchReverse, "policy": matchPolicy,
-	"ipv6header": matchHeaders, "frag": matchFragment, "hbh": matchOptions, "dst": matchOptions,
+// match is a match that is understood: its steps and its options as iptables-save prints them, in the revisions from first to last.
+type match struct {
+	first, last uint8
+	decode      func(c *Context, i *info) (steps []rs.Step, options string, err error)
+}
+
+// matches by name.
+var matches = map[string]match{
+	"tcp": {0, 0, matchTCP}, "udp": {0, 0, matchUDP}, "udplite": {0, 0, matchUDP}, "icmp": {0, 0, matchICMP}, "icmp6": {0, 0, matchICMP}, "multiport": {1, 1, matchMultiport},
+	"conntrack": {1, 3, matchConntrack}, "state": {0, 0, matchState}, "mark": {1, 1, matchMark(rs.Mark)}, "connmark": {1, 1, matchMark(rs.CTMark)},
+	"comment": {0, math.MaxUint8, matchComment}, "addrtype": {1, 1, matchAddrType}, "iprange": {1, 1, matchIPRange}, "mac": {0, 0, matchMAC}, "length": {0, 0, matchLength},
+	"pkttype": {0, 0, matchPacketType}, "dscp": {0, 0, matchDSCP}, "tos": {1, 1, matchTOS}, "ttl": {0, 0, matchTTL}, "hl": {0, 0, matchTTL}, "devgroup": {0, 0, matchDevGroup},
+	"set": {1, 4, matchSet}, "rt": {0, 0, matchRouting}, "physdev": {0, 0, matchPhysdev}, "rpfilter": {0, 0, matchReverse}, "policy": {0, 0, matchPolicy},
+	"ipv6header": {0, 0, matchHeaders}, "frag": {0, 0, matchFragment}, "hbh": {0, 0, matchOptions}, "dst": {0, 0, matchOptions},
+}
+
+// read decodes the struct of a match. What is wrong with it is an error, and so is what is not modelled.
+func (m match) read(c *Context, i *info) (steps []rs.Step, options string, err error) {
+	if i.rev < m.first || i.rev > m.last {
+		return nil, "", errRevision
+	}
+	steps, options, err = m.decode(c, i)
+	if i.err != nil {
+		err = i.err
+	}
+	return steps, options, err
 }
 
 // Match gives the steps of a match and the words for it.
 func Match(c *Context, e Extension) ([]rs.Step, string) {
 	text := "-m " + e.Name
-	decode := matches[e.Name]
+	unknown := func(why string) []rs.Step {
+		return []rs.Step{rs.Unknown{Name: "xt match " + e.Name, Text: fmt.Sprintf("%s (%s)", text, why)}}
+	}
 	if e.Info == nil && e.Options != "" {
 		text += " " + e.Options
-		return []rs.Step{rs.Unknown{Name: "xt match " + e.Name, Text: text + " (not modelled)"}}, text
+		return unknown("not modelled"), text
 	}
-	if decode == nil {
-		if d := described[e.Name]; d != nil {
-			i := &info{b: e.Info}
-			if options := d(e.Revision, i); i.err == nil && options != "" {
+	i := &info{b: e.Info, rev: e.Revision}
+	m, known := matches[e.Name]
+	if !known {
+		if describe := described[e.Name]; describe != nil {
+			if options := describe(i); i.err == nil && options != "" {
 				text += " " + options
 			}
 		}
-		return []rs.Step{rs.Unknown{Name: "xt match " + e.Name, Text: text + " (not modelled)"}}, text
+		return unknown("not modelled"), text
 	}
-	i := &info{b: e.Info}
-	steps, options, err := decode(c, e.Revision, i)
-	if i.err != nil {
-		err = i.err
-	}
+	steps, options, err := m.read(c, i)
 	if strings.HasPrefix(strings.TrimPrefix(options, "! "), "--state") {
 		text = "-m state" // the old name, kept for the one who lists the rule
 	}
@@ -102,7 +124,7 @@ func Match(c *Context, e Extension) ([]rs.Step, string) {
 		text += " " + options
 	}
 	if err != nil {
-		return []rs.Step{rs.Unknown{Name: "xt match " + e.Name, Text: fmt.Sprintf("%s (revision %d: %v)", text, e.Revision, err)}}, text
+		steps = unknown(fmt.Sprintf("revision %d: %v", e.Revision, err))
 	}
 	return steps, text
 }
@@ -144,10 +166,7 @@ func ports(i *info, inv uint8) (steps []rs.Step, words []string) {
 	return steps, words
 }
 
-func matchTCP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchTCP(_ *Context, i *info) ([]rs.Step, string, error) {
 	option, mask, cmp, inv := i.u8(8), i.u8(9), i.u8(10), i.u8(11)
 	steps, words := ports(i, inv)
 	if mask != 0 || cmp != 0 || inv&4 != 0 {
@@ -170,30 +189,18 @@ func matchTCP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 }
 
 func flagList(b uint8) string {
-	var out []string
-	for n, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"} {
-		if b>>n&1 != 0 {
-			out = append(out, name)
-		}
-	}
-	if out == nil {
+	if b == 0 {
 		return "NONE"
 	}
-	return strings.Join(out, ",")
+	return names([]string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"}, uint32(b))
 }
 
-func matchUDP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchUDP(_ *Context, i *info) ([]rs.Step, string, error) {
 	steps, words := ports(i, i.u8(8))
 	return steps, strings.Join(words, " "), nil
 }
 
-func matchICMP(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchICMP(c *Context, i *info) ([]rs.Step, string, error) {
 	typ, lo, hi, not := i.u8(0), i.u8(1), i.u8(2), i.u8(3)&1 != 0
 	name := map[bool]string{false: "--icmp-type ", true: "--icmpv6-type "}[c.Six]
 	if typ == 0xff && !c.Six { // any type
@@ -212,10 +219,7 @@ func matchICMP(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 	return []rs.Step{t}, text, nil
 }
 
-func matchMultiport(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 1 {
-		return nil, "", errRevision
-	}
+func matchMultiport(_ *Context, i *info) ([]rs.Step, string, error) {
 	flags, count, not := i.u8(0), int(i.u8(1)), i.u8(47) != 0
 	if flags > 2 || count == 0 || count > 15 {
 		return nil, "", fmt.Errorf("flags %d, %d ports", flags, count)
@@ -272,17 +276,14 @@ func maskText(value, mask uint32) string {
 	return fmt.Sprintf("0x%x/0x%x", value, mask)
 }
 
-func matchMark(f rs.Field) func(*Context, uint8, *info) ([]rs.Step, string, error) {
-	return func(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-		if rev != 1 {
-			return nil, "", errRevision
-		}
+func matchMark(f rs.Field) func(*Context, *info) ([]rs.Step, string, error) {
+	return func(_ *Context, i *info) ([]rs.Step, string, error) {
 		mark, mask, not := i.u32(0), i.u32(4), i.u8(8) != 0
 		return masked(f, mark, mask, not), bang(not) + "--mark " + maskText(mark, mask), nil
 	}
 }
 
-func matchComment(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+func matchComment(_ *Context, i *info) ([]rs.Step, string, error) {
 	return nil, "--comment " + Quote(i.text(0, 256)), nil
 }
 
@@ -315,11 +316,8 @@ func names(list []string, bits uint32) string {
 	return strings.Join(out, ",")
 }
 
-func matchAddrType(c *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+func matchAddrType(c *Context, i *info) (steps []rs.Step, text string, err error) {
 	const invertSource, invertDest, limitIn, limitOut = 1, 2, 4, 8
-	if rev != 1 {
-		return nil, "", errRevision
-	}
 	source, dest, flags := uint32(i.u16(0)), uint32(i.u16(2)), i.u32(4)
 	var words []string
 	for _, a := range []struct {
@@ -402,10 +400,7 @@ func addrType6(field, addr rs.Field, bits uint32, not bool) (steps []rs.Step) {
 	return steps
 }
 
-func matchIPRange(c *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
-	if rev != 1 {
-		return nil, "", errRevision
-	}
+func matchIPRange(c *Context, i *info) (steps []rs.Step, text string, err error) {
 	flags := i.u8(64)
 	fields := []rs.Field{rs.IP4Src, rs.IP4Dst}
 	if c.Six {
@@ -423,27 +418,18 @@ func matchIPRange(c *Context, rev uint8, i *info) (steps []rs.Step, text string,
 	return steps, strings.Join(words, " "), nil
 }
 
-func matchMAC(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchMAC(_ *Context, i *info) ([]rs.Step, string, error) {
 	mac, not := i.bytes(0, 6), i.u32(8) != 0
 	return []rs.Step{rs.Test{Field: rs.EtherSrc, Ranges: []rs.Range{rs.One(rs.Bytes(mac))}, Not: not}},
 		fmt.Sprintf("%s--mac-source %02x:%02x:%02x:%02x:%02x:%02x", bang(not), mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]), nil
 }
 
-func matchLength(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchLength(_ *Context, i *info) ([]rs.Step, string, error) {
 	lo, hi, not := i.u16(0), i.u16(2), i.u8(4) != 0
 	return []rs.Step{rs.Test{Field: rs.Length, Ranges: []rs.Range{rs.Nums(uint64(lo), uint64(hi))}, Not: not}}, bang(not) + "--length " + portRange(lo, hi), nil
 }
 
-func matchPacketType(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchPacketType(_ *Context, i *info) ([]rs.Step, string, error) {
 	typ, not := i.u32(0), i.u32(4) != 0
 	name := names([]string{"unicast", "broadcast", "multicast"}, 1<<typ)
 	if typ > 2 {
@@ -454,9 +440,9 @@ func matchPacketType(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) 
 
 // matchRouting never holds, negated or not: packets with a routing header, as any extension header, are left to Linux before they come to rules, and the match
 // fails for those without (rt_mt6 in ip6t_rt.c).
-func matchRouting(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+func matchRouting(c *Context, i *info) ([]rs.Step, string, error) {
 	const ofType = 1
-	if rev != 0 || !c.Six {
+	if !c.Six {
 		return nil, "", errRevision
 	}
 	if flags := i.u8(16); flags != ofType {
@@ -467,11 +453,8 @@ func matchRouting(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 
 // matchPhysdev asks for the ports by which br_netfilter has shown the packet. What it has not shown satisfies what is negated; a port that what it has shown lacks
 // satisfies no name, nor the negation of one, but is no port (physdev_mt in xt_physdev.c).
-func matchPhysdev(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+func matchPhysdev(_ *Context, i *info) (steps []rs.Step, text string, err error) {
 	const in, out, bridged, isIn, isOut = 1, 2, 4, 8, 16
-	if rev != 0 {
-		return nil, "", errRevision
-	}
 	invert, asked := i.u8(64), i.u8(65)
 	if asked == 0 || asked&^(in|out|bridged|isIn|isOut) != 0 {
 		return nil, "", fmt.Errorf("options %#x are not modelled", asked)
@@ -506,18 +489,12 @@ func matchPhysdev(_ *Context, rev uint8, i *info) (steps []rs.Step, text string,
 	return steps, strings.Join(words, " "), nil
 }
 
-func matchDSCP(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchDSCP(_ *Context, i *info) ([]rs.Step, string, error) {
 	dscp, not := i.u8(0), i.u8(1) != 0
 	return masked(rs.DSField, uint32(dscp)<<2, 0xfc, not), fmt.Sprintf("%s--dscp 0x%02x", bang(not), dscp), nil
 }
 
-func matchTOS(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 1 {
-		return nil, "", errRevision
-	}
+func matchTOS(_ *Context, i *info) ([]rs.Step, string, error) {
 	mask, value, not := i.u8(0), i.u8(1), i.u8(2) != 0
 	text := fmt.Sprintf("%s--tos 0x%02x", bang(not), value)
 	if mask != 0xff {
@@ -526,10 +503,7 @@ func matchTOS(_ *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 	return masked(rs.DSField, uint32(value), uint32(mask), not), text, nil
 }
 
-func matchTTL(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
-	if rev != 0 {
-		return nil, "", errRevision
-	}
+func matchTTL(c *Context, i *info) ([]rs.Step, string, error) {
 	mode, n := i.u8(0), uint64(i.u8(1))
 	name := map[bool]string{false: "--ttl-", true: "--hl-"}[c.Six]
 	t := rs.Test{Field: rs.TTL, Ranges: []rs.Range{rs.Nums(n, n)}}
@@ -555,11 +529,8 @@ func matchTTL(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 }
 
 // matchDevGroup: xt_devgroup takes the difference under the mask, so that bits of the group beyond it do not count.
-func matchDevGroup(_ *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+func matchDevGroup(_ *Context, i *info) (steps []rs.Step, text string, err error) {
 	const matchSrc, invertSrc, matchDst, invertDst = 1, 2, 4, 8
-	if rev != 0 {
-		return nil, "", errRevision
-	}
 	flags := i.u32(0)
 	group := func(f rs.Field, at int, not bool) []rs.Step {
 		return masked(f, i.u32(at)&i.u32(at+4), i.u32(at+4), not)
@@ -598,11 +569,8 @@ func DSCPClass(name string) (uint8, bool) {
 }
 
 // matchReverse reads rpfilter. In IPv4 it asks more than whether there is a route.
-func matchReverse(c *Context, rev uint8, i *info) (steps []rs.Step, text string, err error) {
+func matchReverse(c *Context, i *info) (steps []rs.Step, text string, err error) {
 	const loose, validMark, acceptLocal, invert = 1, 2, 4, 8
-	if rev != 0 {
-		return nil, "", errRevision
-	}
 	flags := i.u8(0)
 	var words []string
 	for _, f := range []struct {

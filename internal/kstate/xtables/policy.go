@@ -13,11 +13,8 @@ import (
 
 // matchPolicy asks for the IPsec that a packet came by, or will leave by. Where there was or will be none, `none` holds, and whatever else is asked of it fails (policy_mt() in
 // xt_policy.c); where there is any, nothing is fast.
-func matchPolicy(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+func matchPolicy(c *Context, i *info) ([]rs.Step, string, error) {
 	const in, out, none, strict = 1, 2, 4, 8
-	if rev != 0 {
-		return nil, "", errRevision
-	}
 	flags, n := i.u16(304), int(i.u16(306))
 	if flags&^(in|out|none|strict) != 0 || flags&(in|out) == 0 || flags&(in|out) == in|out || n > 4 {
 		return nil, "", errors.New("its flags are not modelled")

@@ -11,11 +11,8 @@ import (
 )
 
 // matchSet looks packets up in an ipset, each dimension of it by source or by destination.
-func matchSet(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
+func matchSet(c *Context, i *info) ([]rs.Step, string, error) {
 	const inverted, returnNoMatch, knownFlags, matchCounters = 1, 1 << 7, 0x0f, 1 << 5
-	if rev < 1 || rev > 4 {
-		return nil, "", errRevision
-	}
 	index, dim, flags := i.u16(0), int(i.u8(2)), i.u8(3)
 	var problem error
 	switch {
@@ -25,9 +22,9 @@ func matchSet(c *Context, rev uint8, i *info) ([]rs.Step, string, error) {
 		problem = errors.New("--return-nomatch is not modelled")
 	case flags&^knownFlags != 0:
 		problem = fmt.Errorf("flags %#x", flags)
-	case rev == 3 && (i.u8(8) != 0 || i.u8(24) != 0) || rev == 4 && (i.u8(16) != 0 || i.u8(32) != 0):
+	case i.rev == 3 && (i.u8(8) != 0 || i.u8(24) != 0) || i.rev == 4 && (i.u8(16) != 0 || i.u8(32) != 0):
 		problem = errors.New("conditions on counters are not modelled")
-	case rev >= 3 && i.u32(40)&^matchCounters != 0:
+	case i.rev >= 3 && i.u32(40)&^matchCounters != 0:
 		problem = errors.New("counters that are not updated are not modelled")
 	}
 	var directions []string

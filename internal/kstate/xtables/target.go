@@ -216,9 +216,9 @@ func mappingOf(c *Context, e Extension) (m rs.Mapping) {
 // natFields reads struct nf_nat_ipv4_multi_range_compat (revision 0) or nf_nat_range and nf_nat_range2 (1 and 2).
 func natFields(c *Context, rev uint8, i *info) (flags uint32, lo, hi netip.Addr, min, max uint16) {
 	if rev == 0 {
-		return i.u32(4), i.addr(8, false), i.addr(12, false), be16(i.bytes(16, 2)), be16(i.bytes(18, 2))
+		return i.u32(4), i.addr(8, false), i.addr(12, false), i.port(16), i.port(18)
 	}
-	return i.u32(0), i.addr(4, c.Six), i.addr(20, c.Six), be16(i.bytes(36, 2)), be16(i.bytes(38, 2))
+	return i.u32(0), i.addr(4, c.Six), i.addr(20, c.Six), i.port(36), i.port(38)
 }
 
 // natRange describes what SNAT and DNAT map to.
@@ -240,8 +240,6 @@ func natRange(option string, c *Context, rev uint8, i *info) string {
 	}
 	return out + natFlags(flags)
 }
-
-func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 
 func dashed(min, max uint16) string {
 	if min == max {
@@ -266,9 +264,9 @@ func natFlags(flags uint32) (out string) {
 func portsOnly(c *Context, i *info) string {
 	flags, min, max := i.u32(4), uint16(0), uint16(0)
 	if c.Six {
-		flags, min, max = i.u32(0), be16(i.bytes(36, 2)), be16(i.bytes(38, 2))
+		flags, min, max = i.u32(0), i.port(36), i.port(38)
 	} else {
-		min, max = be16(i.bytes(16, 2)), be16(i.bytes(18, 2))
+		min, max = i.port(16), i.port(18)
 	}
 	out := ""
 	if flags&NATPorts != 0 {
@@ -278,8 +276,8 @@ func portsOnly(c *Context, i *info) string {
 }
 
 // described are matches that depend on more than the packet, with the options that are worth showing.
-var described = map[string]func(rev uint8, i *info) string{
-	"limit": func(_ uint8, i *info) string {
+var described = map[string]func(i *info) string{
+	"limit": func(i *info) string {
 		avg, burst := i.u32(0), i.u32(4)
 		if avg == 0 {
 			return ""
@@ -301,18 +299,18 @@ var described = map[string]func(rev uint8, i *info) string{
 		}
 		return out
 	},
-	"statistic": func(_ uint8, i *info) string {
+	"statistic": func(i *info) string {
 		not := i.u16(2)&1 != 0
 		if i.u16(0) == 0 {
 			return fmt.Sprintf("--mode random %s--probability %.11f", bang(not), float64(i.u32(4))/0x80000000)
 		}
 		return fmt.Sprintf("--mode nth %s--every %d --packet %d", bang(not), i.u32(4)+1, i.u32(8))
 	},
-	"recent": func(_ uint8, i *info) string {
+	"recent": func(i *info) string {
 		return fmt.Sprintf("--name %s", i.text(10, 200))
 	},
-	"nfacct": func(_ uint8, i *info) string { return "--nfacct-name  " + i.text(0, 32) },
-	"connlimit": func(_ uint8, i *info) string {
+	"nfacct": func(i *info) string { return "--nfacct-name  " + i.text(0, 32) },
+	"connlimit": func(i *info) string {
 		return fmt.Sprintf("--connlimit-above %d", i.u32(16))
 	},
 }
