@@ -58,3 +58,16 @@ func without(c *Context, i *info, size int, what string, flags int) ([]rs.Step, 
 	}
 	return []rs.Step{rs.Test{Field: rs.L4Proto}}, fmt.Sprintf("(%s flags 0x%x, inverted 0x%x)", what, i.u8(flags), i.u8(flags+1)), nil
 }
+
+// matchRouting never holds, negated or not: packets with a routing header, as any extension header, are left to Linux before they come to rules, and the match
+// fails for those without (rt_mt6 in ip6t_rt.c).
+func matchRouting(c *Context, i *info) ([]rs.Step, string, error) {
+	const ofType = 1
+	if !c.Six {
+		return nil, "", errRevision
+	}
+	if flags := i.u8(16); flags != ofType {
+		return nil, "", fmt.Errorf("flags %#x are not modelled", flags)
+	}
+	return []rs.Step{rs.Test{Field: rs.L4Proto}}, fmt.Sprintf("%s--rt-type %d", bang(i.u8(17)&ofType != 0), i.u32(0)), nil
+}
