@@ -222,7 +222,7 @@ func (r *nftRule) loadKey(parts []*selector, interval bool) {
 		if interval && s.host && s.size > 1 {
 			r.add(&nftables.Byteorder{Src: reg, Dst: reg, Op: 1, Len: uint32(s.size), Size: uint32(s.size)})
 		}
-		reg += nftables.Reg(pad4(s.size) / 4)
+		reg += nftables.Reg(nftables.Padded(s.size) / 4)
 	}
 }
 

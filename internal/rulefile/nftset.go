@@ -22,14 +22,12 @@ func (k keyed) id() (id uint32) {
 	return id
 }
 
-func pad4(n int) int { return (n + 3) &^ 3 }
-
 func (k keyed) size() (n int) {
 	if len(k) == 1 {
 		return k[0].size
 	}
 	for _, t := range k {
-		n += pad4(t.size)
+		n += nftables.Padded(t.size)
 	}
 	return n
 }
@@ -249,7 +247,7 @@ func (f *nftFile) element(index int, key, data keyed, n *node) (err error) {
 		}
 		lo, hi := t.bytes(s.lo), t.bytes(s.hi)
 		if len(key) > 1 {
-			lo, hi = append(lo, make([]byte, pad4(t.size)-t.size)...), append(hi, make([]byte, pad4(t.size)-t.size)...)
+			lo, hi = append(lo, make([]byte, nftables.Padded(t.size)-t.size)...), append(hi, make([]byte, nftables.Padded(t.size)-t.size)...)
 		}
 		e.Key, last = append(e.Key, lo...), append(last, hi...)
 		behind = new(big.Int).Add(new(big.Int).SetBytes(hi), big.NewInt(1))

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,9 +19,13 @@ const (
 
 // Protocol numbers that decide what a header means.
 const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoICMPv6 = 58
+	protoICMP    = 1
+	protoTCP     = 6
+	protoUDP     = 17
+	protoDCCP    = 33
+	protoICMPv6  = 58
+	protoSCTP    = 132
+	protoUDPLite = 136
 )
 
 // facts are what the rule has tested so far and a later expression relies on.
@@ -84,7 +89,7 @@ func (f *facts) fieldsOf(base uint32) ([]header, error) {
 			}
 			return ip6Fields, nil
 		}
-		return nil, fmt.Errorf("which protocol the network header is of is not tested before")
+		return nil, errors.New("which protocol the network header is of is not tested before")
 	case baseTransport:
 		switch f.l4 {
 		case protoTCP:

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -287,7 +288,8 @@ func (m *machine) xt(e *XT) {
 
 // protocolsOf are those whose headers matches read. Who adds a rule has to name one (NFTA_RULE_COMPAT), but that is neither told nor asked of packets: the match reads whatever header comes if
 // no test of the rule is in front of it. iptables-nft always writes one.
-var protocolsOf = map[string][]int{"tcp": {protoTCP}, "udp": {17}, "udplite": {136}, "icmp": {protoICMP}, "icmp6": {protoICMPv6}, "multiport": {protoTCP, 17, 33, 132, 136}}
+var protocolsOf = map[string][]int{"tcp": {protoTCP}, "udp": {protoUDP}, "udplite": {protoUDPLite}, "icmp": {protoICMP}, "icmp6": {protoICMPv6},
+	"multiport": {protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite}}
 
 // ofProtocol says whether the packets that come to a match are of a protocol that it is for.
 func (m *machine) ofProtocol(match string) bool {
@@ -460,7 +462,7 @@ func (m *machine) byteorder(e *Byteorder) {
 // segments are the fields that a value consists of.
 func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
 	if v.why != "" {
-		return nil, fmt.Errorf("%s", v.why)
+		return nil, errors.New(v.why)
 	}
 	switch e := v.from.(type) {
 	case *Payload:
@@ -479,5 +481,5 @@ func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
 		}
 		return []segment{{field: f, width: f.Width()}}, nil
 	}
-	return nil, fmt.Errorf("it is no part of a packet")
+	return nil, errors.New("it is no part of a packet")
 }

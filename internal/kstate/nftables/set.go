@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,6 +16,12 @@ type part struct {
 	typ  uint32 // of nft
 	size int    // bytes; in a concatenation each part is padded to four
 	host bool   // in the machine's byte order
+}
+
+// isAddress says whether a part is an address of IP.
+func (p part) isAddress() bool {
+	name := keyTypes[p.typ].name
+	return name == "ipv4_addr" || name == "ipv6_addr"
 }
 
 // keyTypes are the data types of nft (its include/datatype.h) that keys are made of. The kernel only stores their numbers.
@@ -49,7 +56,8 @@ func typeName(typ uint32) string {
 	return out
 }
 
-func pad4(n int) int { return (n + 3) &^ 3 }
+// Padded is what a part of so many bytes takes in a key of several: registers are four bytes.
+func Padded(size int) int { return (size + 3) &^ 3 }
 
 // parts takes a key of n bytes apart. fields are the sizes that the kernel knows itself; hostOrder is what nft remembers of
 // the byte order. The elements of an interval are ordered as bytes, so that nft stores their numbers in network order.
@@ -77,7 +85,7 @@ func parts(typ, n uint32, fields []int, hostOrder, interval bool) ([]part, error
 	total := 0
 	for i := range out {
 		if len(fields) == len(out) {
-			if s := out[i].size; s != 0 && pad4(s) != pad4(fields[i]) {
+			if s := out[i].size; s != 0 && Padded(s) != Padded(fields[i]) {
 				return nil, fmt.Errorf("part %d of the key has %d bytes, not %d", i+1, fields[i], s)
 			}
 			if out[i].size == 0 {
@@ -87,7 +95,7 @@ func parts(typ, n uint32, fields []int, hostOrder, interval bool) ([]part, error
 		if out[i].size == 0 || out[i].size > 16 {
 			return nil, fmt.Errorf("the length of a key of type %s is not known", typeName(typ))
 		}
-		total += pad4(out[i].size)
+		total += Padded(out[i].size)
 	}
 	if total != int(n) {
 		return nil, fmt.Errorf("a key of type %s has %d bytes, not %d", typeName(typ), n, total)
@@ -244,7 +252,7 @@ func split(key []byte, parts []part) ([]rs.Value, error) {
 	for i, p := range parts {
 		n := p.size
 		if len(parts) > 1 {
-			n = pad4(n)
+			n = Padded(n)
 		}
 		if n > len(rest) {
 			return nil, fmt.Errorf("an element has a key of %d bytes", len(key))
@@ -357,7 +365,7 @@ func (m *machine) keyOf(src Reg, s *set) (out []*value) {
 	for n := 0; n < min(int(s.KeyLen), 4*registers); {
 		v := m.get(src+Reg(n/4), 1)
 		out = append(out, v)
-		n += pad4(max(v.size, 1))
+		n += Padded(max(v.size, 1))
 	}
 	return out
 }
@@ -377,9 +385,9 @@ func (m *machine) key(values []*value, s *set) (out []rs.Field, err error) {
 		case err != nil:
 			return nil, err
 		case v.size != p.size || v.host != p.host && littleEndian && v.size > 1:
-			return nil, fmt.Errorf("the key has another form than the set's")
+			return nil, errors.New("the key has another form than the set's")
 		case len(segments) != 1 || segments[0].lo != 0 || segments[0].width > 8*v.size || !v.plain(): // the lower part of a field is at 0, too
-			return nil, fmt.Errorf("a part of a field is looked up")
+			return nil, errors.New("a part of a field is looked up")
 		}
 		out = append(out, segments[0].field)
 	}
@@ -390,15 +398,15 @@ func (m *machine) key(values []*value, s *set) (out []rs.Field, err error) {
 func (m *machine) inline(v *value, s *set, not bool) (rs.Test, error) {
 	p := s.parts[0]
 	if v.size != p.size || v.host != p.host && littleEndian && v.size > 1 {
-		return rs.Test{}, fmt.Errorf("the key has another form than the set's")
+		return rs.Test{}, errors.New("the key has another form than the set's")
 	}
 	if slices.ContainsFunc(s.Elements, func(e Element) bool { return e.CatchAll }) { // kernels differ in what a negated lookup says
-		return rs.Test{}, fmt.Errorf("a part of a field is looked up in a set with an element for everything")
+		return rs.Test{}, errors.New("a part of a field is looked up in a set with an element for everything")
 	}
 	var ranges []rs.Range
 	for _, e := range m.t.out.Sets[s.id].Elements {
 		if e.Counter != rs.NoCounter || e.Expires != 0 {
-			return rs.Test{}, fmt.Errorf("a part of a field is looked up in a set whose elements count or expire")
+			return rs.Test{}, errors.New("a part of a field is looked up in a set whose elements count or expire")
 		}
 		ranges = append(ranges, e.Key[0])
 	}

@@ -93,7 +93,7 @@ func (m *machine) fieldName(f rs.Field, mask rs.Value) string {
 	case rs.SPort, rs.DPort:
 		th := protoNames[uint64(m.facts.l4)]
 		switch m.facts.l4 {
-		case protoTCP, 17, 33, 132, 136:
+		case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
 			m.words.implied(&m.words.transport)
 		default:
 			th = "th"
@@ -170,7 +170,7 @@ func (m *machine) testText(t rs.Test) string {
 		if op == "" {
 			op = "== "
 		}
-		return fmt.Sprintf("%s & %s %s%s", name, m.one(t.Field, t.Mask), op, text)
+		return fmt.Sprintf("%s & %s %s%s", name, oneText(t.Field, t.Mask), op, text)
 	}
 	return name + " " + op + text
 }
@@ -192,7 +192,7 @@ func (m *machine) rangeOf(f rs.Field, mask rs.Value, r rs.Range) string {
 			}
 			return named(icmpTypes, v.Lo)
 		}
-		return m.one(f, v)
+		return oneText(f, v)
 	}
 	if n := prefixOf(r, width); n >= 0 && r.Lo != r.Hi {
 		if f.IsName() {
@@ -259,8 +259,8 @@ func addressText(v rs.Value, six bool) string {
 	return v.Is4().String()
 }
 
-// one writes one value of a field.
-func (m *machine) one(f rs.Field, v rs.Value) string {
+// oneText writes one value of a field.
+func oneText(f rs.Field, v rs.Value) string {
 	switch f {
 	case rs.IP4Src, rs.IP4Dst:
 		return addressText(v, false)
@@ -421,7 +421,7 @@ func keyText(key []rs.Range, parts []part) string {
 		switch n := prefixOf(r, width); {
 		case r.Lo == r.Hi:
 			out = append(out, lo)
-		case (p.typ == 7 || p.typ == 8) && n >= 0:
+		case p.isAddress() && n >= 0:
 			out = append(out, fmt.Sprintf("%s/%d", lo, n))
 		default:
 			out = append(out, lo+"-"+partText(p, r.Hi))
@@ -431,37 +431,36 @@ func keyText(key []rs.Range, parts []part) string {
 }
 
 func partText(p part, v rs.Value) string {
-	m := &machine{}
-	switch p.typ {
-	case 7:
+	switch keyTypes[p.typ].name {
+	case "ipv4_addr":
 		return addressText(v, false)
-	case 8:
+	case "ipv6_addr":
 		return addressText(v, true)
-	case 9:
-		return m.one(rs.EtherSrc, v)
-	case 10:
-		return m.one(rs.EtherType, v)
-	case 12:
+	case "ether_addr":
+		return oneText(rs.EtherSrc, v)
+	case "ether_type":
+		return oneText(rs.EtherType, v)
+	case "inet_proto":
 		return named(protoNames, v.Lo)
-	case 14:
+	case "icmp_type":
 		return named(icmpTypes, v.Lo)
-	case 29:
+	case "icmpv6_type":
 		return named(icmpv6Types, v.Lo)
-	case 15:
+	case "tcp_flag":
 		return bitList(flagNames, v.Lo)
-	case 19:
+	case "mark":
 		return fmt.Sprintf("0x%08x", v.Lo)
-	case 26:
+	case "ct_state":
 		return bitList(stateNames, v.Lo)
-	case 28:
+	case "ct_status":
 		return bitList(statusNames, v.Lo)
-	case 31:
+	case "pkt_type":
 		return pick(packetTypes, uint32(v.Lo))
-	case 36:
+	case "dscp":
 		return dscpName(uint32(v.Lo))
-	case 38:
+	case "fib_addrtype":
 		return pick(addrTypes, uint32(v.Lo))
-	case 41:
+	case "ifname":
 		return fmt.Sprintf("%q", name(v))
 	}
 	if v.Hi != 0 {
