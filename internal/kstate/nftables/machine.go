@@ -3,12 +3,10 @@
 package nftables
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/shuntnet/shunt/internal/kstate/xtables"
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
@@ -119,14 +117,6 @@ func (m *machine) ends() {
 			m.steps = slices.Insert(m.steps, by.at, rs.Step(rs.Unknown{Name: "map", Text: by.text}))
 		}
 	}
-}
-
-func load(from Expr, l loaded) *value {
-	v := &value{from: from, name: l.name, size: l.size, host: l.host, mask: rs.Max(8 * l.size), dep: -1}
-	if l.field == rs.NoField {
-		v.why = "it is not modelled"
-	}
-	return v
 }
 
 // eval runs one expression.
@@ -259,138 +249,6 @@ func (m *machine) run(e Expr) {
 	}
 }
 
-// xt is a match or target of iptables-nft, or ebtables. Those of the bridge and ARP families have structs of their own.
-func (m *machine) xt(e *XT) {
-	if m.rule.Family == familyBridge && !e.Target {
-		steps, text := xtables.BridgeMatch(xtables.Extension{Name: e.Name, Revision: uint8(e.Revision), Info: e.Info})
-		m.steps = append(m.steps, steps...)
-		m.words.add(text)
-		return
-	}
-	if m.rule.Family != familyIP4 && m.rule.Family != familyIP6 {
-		m.unknown("xt "+kindOfXT(e)+" "+e.Name, fmt.Sprintf("xt %s %q rev %d", kindOfXT(e), e.Name, e.Revision))
-		return
-	}
-	c := m.t.xt
-	c.Six = m.rule.Family == familyIP6
-	run := xtables.Match
-	if e.Target {
-		run = xtables.Target
-	}
-	steps, text := run(&c, xtables.Extension{Name: e.Name, Revision: uint8(e.Revision), Info: e.Info})
-	if !e.Target && !m.ofProtocol(e.Name) {
-		m.unknown("xt match "+e.Name, text+" (behind no test of its protocol)")
-		return
-	}
-	m.steps = append(m.steps, steps...)
-	m.words.add(text)
-}
-
-// protocolsOf are those whose headers matches read. Who adds a rule has to name one (NFTA_RULE_COMPAT), but that is neither told nor asked of packets: the match reads whatever header comes if
-// no test of the rule is in front of it. iptables-nft always writes one.
-var protocolsOf = map[string][]int{"tcp": {protoTCP}, "udp": {protoUDP}, "udplite": {protoUDPLite}, "icmp": {protoICMP}, "icmp6": {protoICMPv6},
-	"multiport": {protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite}}
-
-// ofProtocol says whether the packets that come to a match are of a protocol that it is for.
-func (m *machine) ofProtocol(match string) bool {
-	of := protocolsOf[match]
-	return of == nil || slices.Contains(of, m.facts.l4) && (m.rule.Compat == nil || int(m.rule.Compat.Proto) == m.facts.l4)
-}
-
-func kindOfXT(e *XT) string {
-	if e.Target {
-		return "target"
-	}
-	return "match"
-}
-
-func (m *machine) payload(e *Payload) {
-	if e.Write {
-		m.writePayload(e)
-		return
-	}
-	v := &value{from: e, size: int(e.Len), mask: rs.Max(8 * int(e.Len)), dep: -1}
-	if e.Len == 0 || e.Len > 16 {
-		v.why = "it is longer than a field"
-		v.size = min(max(v.size, 1), 64)
-	}
-	m.store(e.Dst, v)
-}
-
-func (m *machine) exthdr(e *ExtHdr) {
-	name := fmt.Sprintf("exthdr %d", e.Type)
-	switch e.Op {
-	case 0:
-		name = fmt.Sprintf("extension header %d", e.Type)
-	case 1:
-		name = fmt.Sprintf("tcp option %d", e.Type)
-	case 2:
-		name = fmt.Sprintf("ip option %d", e.Type)
-	case 3:
-		name = fmt.Sprintf("sctp chunk %d", e.Type)
-	}
-	if e.Write {
-		m.slow(name+" set", name+" set "+m.valueText(m.get(e.Src, int(e.Len))))
-		return
-	}
-	size := int(e.Len)
-	if e.Present {
-		size, name = 1, "exthdr "+name+" exists"
-	}
-	v := &value{name: name, size: min(max(size, 1), 64), dep: -1, why: "it is not modelled"}
-	if m.without(e) {
-		v.from, v.mask = e, rs.Max(8*v.size)
-	}
-	m.store(e.Dst, v)
-}
-
-// without says whether a header or option is one that no packet has which comes to rules.
-func (m *machine) without(e *ExtHdr) bool {
-	const hopByHop, routing, fragment, destination = 0, 43, 44, 60
-	switch {
-	case !m.facts.ipHook():
-		return false
-	case e.Op == 0 && m.facts.proto == 6:
-		return slices.Contains([]uint8{hopByHop, routing, fragment, destination}, e.Type)
-	}
-	return e.Op == 2 && m.facts.proto == 4
-}
-
-func fibValue(e *FIB) *value {
-	names := []string{"saddr", "daddr", "mark", "iif", "oif"}
-	name := "fib"
-	sep := " "
-	for i, n := range names {
-		if e.Flags&(1<<i) != 0 {
-			name += sep + n
-			sep = " . "
-		}
-	}
-	v := &value{from: e, name: name + " " + pick([]string{"unspec", "oif", "oifname", "type"}, e.Result), size: 4, host: true, mask: rs.Max(32), dep: -1}
-	if e.Result == 2 {
-		v.size = 16
-	}
-	if _, known := e.routeBack(); !known && (e.Result != 3 || e.Flags != 1 && e.Flags != 2) {
-		v.why = "the lookup is not modelled"
-	}
-	return v
-}
-
-// routeBack is the field that a lookup of the sender is, if only asked whether there is a route; with the mark or without.
-func (e *FIB) routeBack() (rs.Field, bool) {
-	const source, mark, in, oif, present = 1, 4, 8, 1, 32
-	if e.Result != oif {
-		return 0, false
-	}
-	switch e.Flags &^ mark {
-	case source | in | present:
-		return rs.RouteBack, true
-	case source | present:
-		return rs.RouteBackBy, true
-	}
-	return 0, false
-}
-
 func pick(names []string, i uint32) string {
 	if int(i) < len(names) {
 		return names[i]
@@ -457,29 +315,4 @@ func (m *machine) byteorder(e *Byteorder) {
 		v.data = nil
 	}
 	m.store(e.Dst, &v)
-}
-
-// segments are the fields that a value consists of.
-func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
-	if v.why != "" {
-		return nil, errors.New(v.why)
-	}
-	switch e := v.from.(type) {
-	case *Payload:
-		return m.facts.payloadSegments(e, mask)
-	case *Meta:
-		return []segment{{field: metaOf(e.Key).field, width: metaOf(e.Key).field.Width()}}, nil
-	case *CT:
-		return []segment{{field: ctOf(e.Key, e.Dir).field, width: ctOf(e.Key, e.Dir).field.Width()}}, nil
-	case *FIB:
-		if f, is := e.routeBack(); is {
-			return []segment{{field: f, width: f.Width()}}, nil
-		}
-		f := rs.SrcAddrType
-		if e.Flags == 2 {
-			f = rs.DstAddrType
-		}
-		return []segment{{field: f, width: f.Width()}}, nil
-	}
-	return nil, errors.New("it is no part of a packet")
 }

@@ -3,11 +3,27 @@
 package nftables
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 )
 
-// What nft calls the numbers that it hands to the kernel: the way back from text.go, for those who read nft's own words.
+// What nft calls the numbers that it hands to the kernel, for those who write rules, and the way back for those who read nft's own words.
+
+var (
+	protoNames = map[uint64]string{1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
+		58: "ipv6-icmp", 132: "sctp", 136: "udplite"}
+	stateNames   = []string{"invalid", "established", "related", "new", "", "", "untracked", "snat", "dnat"}
+	statusNames  = []string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying"}
+	flagNames    = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"}
+	addrTypes    = []string{"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit"}
+	packetTypes  = []string{"host", "broadcast", "multicast", "other"}
+	icmpTypes    = map[uint64]string{0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 17: "address-mask-request", 18: "address-mask-reply"}
+	icmpv6Types  = map[uint64]string{1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 143: "mld2-listener-report"}
+	dscpNames    = map[uint32]string{0x00: "cs0", 0x08: "cs1", 0x10: "cs2", 0x18: "cs3", 0x20: "cs4", 0x28: "cs5", 0x30: "cs6", 0x38: "cs7", 0x0a: "af11", 0x0c: "af12", 0x0e: "af13", 0x12: "af21", 0x14: "af22", 0x16: "af23", 0x1a: "af31", 0x1c: "af32", 0x1e: "af33", 0x22: "af41", 0x24: "af42", 0x26: "af43", 0x2e: "ef"}
+	etherTypes   = map[uint64]string{0x0800: "ip", 0x0806: "arp", 0x86dd: "ip6", 0x8100: "8021q", 0x88a8: "8021ad"}
+	familyProtos = map[uint64]string{familyIP4: "ipv4", familyIP6: "ipv6", familyARP: "arp", familyBridge: "bridge"}
+)
 
 // Type is a data type of nft: its number, its bytes (0 where that depends), and whether they lie in the machine's order.
 type Type struct {
@@ -63,7 +79,7 @@ var valueNames = map[string]struct {
 	"ct_state":     {list: stateNames[:7], bits: true},
 	"ct_status":    {list: statusNames, bits: true},
 	"ct_dir":       {list: []string{"original", "reply"}},
-	"pkt_type":     {list: []string{"host", "broadcast", "multicast", "other"}},
+	"pkt_type":     {list: packetTypes},
 	"fib_addrtype": {list: addrTypes}, "boolean": {list: []string{"missing", "exists"}},
 	"iface_type": {values: map[uint64]string{1: "ether", 512: "ppp", 769: "ipip6", 768: "ipip", 772: "loopback", 776: "sit", 778: "ipgre"}},
 	"dscp":       {values: dscpValues()}, "ecn": {list: []string{"not-ect", "ect1", "ect0", "ce"}},
@@ -128,3 +144,10 @@ const (
 	CodeGoto     = nftGoto
 	CodeReturn   = nftReturn
 )
+
+func dscpName(n uint32) string {
+	if s := dscpNames[n]; s != "" {
+		return s
+	}
+	return fmt.Sprintf("0x%02x", n)
+}

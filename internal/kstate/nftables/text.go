@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"slices"
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -44,28 +43,6 @@ func (w *words) String() string {
 		}
 	}
 	return strings.Join(out, " ")
-}
-
-var (
-	protoNames = map[uint64]string{1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
-		58: "ipv6-icmp", 132: "sctp", 136: "udplite"}
-	stateNames   = []string{"invalid", "established", "related", "new", "", "", "untracked", "snat", "dnat"}
-	statusNames  = []string{"expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying"}
-	flagNames    = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"}
-	addrTypes    = []string{"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit"}
-	packetTypes  = []string{"host", "broadcast", "multicast", "other"}
-	icmpTypes    = map[uint64]string{0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply", 17: "address-mask-request", 18: "address-mask-reply"}
-	icmpv6Types  = map[uint64]string{1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done", 133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect", 143: "mld2-listener-report"}
-	dscpNames    = map[uint32]string{0x00: "cs0", 0x08: "cs1", 0x10: "cs2", 0x18: "cs3", 0x20: "cs4", 0x28: "cs5", 0x30: "cs6", 0x38: "cs7", 0x0a: "af11", 0x0c: "af12", 0x0e: "af13", 0x12: "af21", 0x14: "af22", 0x16: "af23", 0x1a: "af31", 0x1c: "af32", 0x1e: "af33", 0x22: "af41", 0x24: "af42", 0x26: "af43", 0x2e: "ef"}
-	etherTypes   = map[uint64]string{0x0800: "ip", 0x0806: "arp", 0x86dd: "ip6", 0x8100: "8021q", 0x88a8: "8021ad"}
-	familyProtos = map[uint64]string{familyIP4: "ipv4", familyIP6: "ipv6", 3: "arp", 7: "bridge"}
-)
-
-func dscpName(n uint32) string {
-	if s := dscpNames[n]; s != "" {
-		return s
-	}
-	return fmt.Sprintf("0x%02x", n)
 }
 
 // fieldName is how nft calls a field, or the part of it under a mask.
@@ -370,101 +347,4 @@ func (m *machine) valueText(v *value) string {
 		}
 	}
 	return out
-}
-
-func (m *machine) keyText(values []*value) string {
-	var out []string
-	for _, v := range values {
-		out = append(out, m.valueText(v))
-	}
-	return strings.Join(out, " . ")
-}
-
-const shownElements = 20
-
-// setText is a set's name, or the elements of one that has none of its own.
-func (m *machine) setText(s *set) string {
-	if s.Flags&SetAnonymous == 0 {
-		return "@" + s.Name
-	}
-	var list []string
-	elements := slices.Clone(m.t.out.Sets[s.id].Elements)
-	slices.SortFunc(elements, func(a, b rs.Element) int {
-		for i := range a.Key {
-			if c := a.Key[i].Lo.Compare(b.Key[i].Lo); c != 0 {
-				return c
-			}
-		}
-		return 0
-	})
-	for i, e := range elements {
-		if i == shownElements {
-			list = append(list, fmt.Sprintf("… %d more", len(elements)-i))
-			break
-		}
-		text := keyText(e.Key, s.parts)
-		if e.Verdict != nil {
-			text += " : " + verdictText(*e.Verdict)
-		}
-		list = append(list, text)
-	}
-	return "{ " + strings.Join(list, ", ") + " }"
-}
-
-// keyText writes an element's key by the types of its parts.
-func keyText(key []rs.Range, parts []part) string {
-	var out []string
-	for i, r := range key {
-		p := parts[i]
-		width := 8 * p.size
-		lo := partText(p, r.Lo)
-		switch n := prefixOf(r, width); {
-		case r.Lo == r.Hi:
-			out = append(out, lo)
-		case p.isAddress() && n >= 0:
-			out = append(out, fmt.Sprintf("%s/%d", lo, n))
-		default:
-			out = append(out, lo+"-"+partText(p, r.Hi))
-		}
-	}
-	return strings.Join(out, " . ")
-}
-
-func partText(p part, v rs.Value) string {
-	switch keyTypes[p.typ].name {
-	case "ipv4_addr":
-		return addressText(v, false)
-	case "ipv6_addr":
-		return addressText(v, true)
-	case "ether_addr":
-		return oneText(rs.EtherSrc, v)
-	case "ether_type":
-		return oneText(rs.EtherType, v)
-	case "inet_proto":
-		return named(protoNames, v.Lo)
-	case "icmp_type":
-		return named(icmpTypes, v.Lo)
-	case "icmpv6_type":
-		return named(icmpv6Types, v.Lo)
-	case "tcp_flag":
-		return bitList(flagNames, v.Lo)
-	case "mark":
-		return fmt.Sprintf("0x%08x", v.Lo)
-	case "ct_state":
-		return bitList(stateNames, v.Lo)
-	case "ct_status":
-		return bitList(statusNames, v.Lo)
-	case "pkt_type":
-		return pick(packetTypes, uint32(v.Lo))
-	case "dscp":
-		return dscpName(uint32(v.Lo))
-	case "fib_addrtype":
-		return pick(addrTypes, uint32(v.Lo))
-	case "ifname":
-		return fmt.Sprintf("%q", name(v))
-	}
-	if v.Hi != 0 {
-		return fmt.Sprintf("0x%x%016x", v.Hi, v.Lo)
-	}
-	return fmt.Sprint(v.Lo)
 }
