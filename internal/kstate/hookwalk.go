@@ -47,8 +47,6 @@ func newHookWalk() (*hookWalk, error) {
 	return &hookWalk{prog: prog, symbols: map[uint64]string{}}, nil
 }
 
-func (w *hookWalk) close() { w.prog.Close() }
-
 // hooks lists the functions at a hook (0 prerouting … 4 postrouting) of the calling thread's namespace, in the order of their calls.
 func (w *hookWalk) hooks(family model.Family, hook uint32) ([]walkedHook, error) {
 	q := bpfobj.HooksQuery{Family: uint32(family), Hook: hook}

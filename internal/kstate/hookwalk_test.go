@@ -17,7 +17,7 @@ func TestHookWalk(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer w.close()
+		defer w.prog.Close()
 		const forward = 2
 		if got, err := w.hooks(model.IP4, forward); err != nil || len(got) != 0 {
 			t.Errorf("a fresh namespace has forward hooks %v, %v", got, err)

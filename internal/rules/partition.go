@@ -10,8 +10,8 @@ import (
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
-// Partition cuts the values of a field into classes: values of one class satisfy the conditions of the same entries.
-type Partition struct {
+// partition cuts the values of a field into classes: values of one class satisfy the conditions of the same entries.
+type partition struct {
 	Cuts    []Cut    // sorted; the first is at 0
 	Bits    []uint64 // Words for each class: a bit for each entry whose condition holds, or that has none
 	Words   int
@@ -19,12 +19,12 @@ type Partition struct {
 }
 
 // Row is the bit vector of a class.
-func (p *Partition) Row(class int) []uint64 { return p.Bits[class*p.Words:][:p.Words] }
+func (p *partition) Row(class int) []uint64 { return p.Bits[class*p.Words:][:p.Words] }
 
-// Summary has a bit for each word of a row that is not zero.
-func Summary(row []uint64) []uint64 { return Summarise(nil, row) }
+// summary has a bit for each word of a row that is not zero.
+func summary(row []uint64) []uint64 { return Summarise(nil, row) }
 
-// Summarise is Summary into a slice that may be used again.
+// Summarise is summary into a slice that may be used again.
 func Summarise(into, row []uint64) []uint64 {
 	out := slices.Grow(into[:0], (len(row)+63)/64)[:(len(row)+63)/64]
 	clear(out)
@@ -51,10 +51,10 @@ type edge struct {
 	begin bool
 }
 
-// NewPartition makes the classes of a field of that width. ranges gives the values that entry i asks for, normal (sorted, apart), and whether
+// newPartition makes the classes of a field of that width. ranges gives the values that entry i asks for, normal (sorted, apart), and whether
 // it asks at all.
-func NewPartition(width, entries int, ranges func(i int) ([]ruleset.Range, bool)) Partition {
-	p := Partition{Words: (entries + 63) / 64}
+func newPartition(width, entries int, ranges func(i int) ([]ruleset.Range, bool)) partition {
+	p := partition{Words: (entries + 63) / 64}
 	p.Cuts = Cuts(width, entries, ranges, func(row []uint64) uint32 {
 		p.Bits = append(Room(p.Bits, len(row)), row...)
 		p.Classes++

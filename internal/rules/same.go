@@ -19,18 +19,8 @@ func Same(a, b *ruleset.Ruleset, family ruleset.Family) bool {
 	return c != nil && len(c.changed) == 0
 }
 
-// Changed gives the rules that tell two rule sets apart for forwarded packets of a family, those that came and those that went: a packet that does not
-// satisfy what these ask before they do anything meets the same in both, and counts in counters of the same numbers. False where there are more
-// than limit, or where something else differs too.
-func Changed(a, b *ruleset.Ruleset, family ruleset.Family, limit int) ([]ruleset.Rule, bool) {
-	c := compare(a, b, family, limit)
-	if c == nil {
-		return nil, false
-	}
-	return c.changed, true
-}
-
-// Changes are the rules that tell two rule sets apart (Changed), and where they are met.
+// Changes are the rules that tell two rule sets apart for forwarded packets of a family, those that came and those that went, and where they are met: a packet that
+// does not satisfy what these ask before they do anything meets the same in both, and counts in counters of the same numbers.
 type Changes struct {
 	Rules  []ruleset.Rule
 	Behind bool // all of them behind the route only
@@ -38,7 +28,7 @@ type Changes struct {
 	translated []translations // of each, what has been translated somewhere where it is met
 }
 
-// FindChanges is Changed with these; nil where that is false.
+// FindChanges compares two rule sets. It is nil where more than limit rules tell them apart, or something else does.
 func FindChanges(a, b *ruleset.Ruleset, family ruleset.Family, limit int) *Changes {
 	c := compare(a, b, family, limit)
 	if c == nil {

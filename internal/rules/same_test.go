@@ -76,7 +76,7 @@ func TestChangedRulesConcernWhomTheyAsk(t *testing.T) {
 		}
 		b := changeSome(t, a)
 		for _, family := range []Family{IP4, IP6} {
-			changed, ok := Changed(a, b, family, 64)
+			changed, ok := changedRules(a, b, family, 64)
 			if !ok {
 				continue
 			}
@@ -131,7 +131,7 @@ func TestChangedIsOnlyRules(t *testing.T) {
 		{"a set", of(Accept, []Set{{Name: "s"}}, one, two), -1},
 		{"more than the limit", of(Accept, nil, drop(4), drop(5), drop(6), drop(7)), -1},
 	} {
-		changed, ok := Changed(was, c.now, IP4, 4)
+		changed, ok := changedRules(was, c.now, IP4, 4)
 		if ok != (c.count >= 0) || ok && len(changed) != c.count {
 			t.Errorf("%s: %d rules, %v", c.what, len(changed), ok)
 		}
@@ -193,4 +193,12 @@ func TestAskedBehindTranslation(t *testing.T) {
 			t.Errorf("%s: another element makes %+v", what, changes)
 		}
 	}
+}
+
+func changedRules(a, b *Ruleset, family Family, limit int) ([]Rule, bool) {
+	c := FindChanges(a, b, family, limit)
+	if c == nil {
+		return nil, false
+	}
+	return c.Rules, true
 }

@@ -154,7 +154,7 @@ func testText(t ruleset.Test) string {
 	}
 	var all []string
 	for _, r := range t.Ranges {
-		all = append(all, RangeText(t.Field, r))
+		all = append(all, rangeText(t.Field, r))
 	}
 	if len(all) == 1 {
 		return text + " " + all[0]
@@ -178,8 +178,8 @@ func masked(t ruleset.Test) (mask, value ruleset.Value, ok bool) {
 	return mask, value.And(mask), n == 1<<(width-bits.OnesCount64(mask.Lo))
 }
 
-// RangeText writes a range of a field's values: a prefix as such, one value alone.
-func RangeText(f ruleset.Field, r ruleset.Range) string {
+// rangeText writes a range of a field's values: a prefix as such, one value alone.
+func rangeText(f ruleset.Field, r ruleset.Range) string {
 	if r.Lo == r.Hi {
 		return valueText(f, r.Lo)
 	}

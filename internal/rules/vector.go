@@ -57,7 +57,7 @@ func popular(entries []Entry, ask int) []ruleset.Field {
 
 // vector is what a field says about the entries.
 func (m *matcher) vector(f ruleset.Field) vector {
-	p := NewPartition(f.Width(), len(m.entries), func(i int) (rs []ruleset.Range, asks bool) {
+	p := newPartition(f.Width(), len(m.entries), func(i int) (rs []ruleset.Range, asks bool) {
 		for _, c := range m.entries[i].When {
 			if more, ok := c.on(f); ok {
 				rs, asks = append(rs, more...), true
@@ -67,7 +67,7 @@ func (m *matcher) vector(f ruleset.Field) vector {
 	})
 	v := vector{field: f, bits: p.Bits, table: newTable(f.Width(), p.Cuts)}
 	for class := range p.Classes {
-		v.sum = append(v.sum, Summary(p.Row(class))...)
+		v.sum = append(v.sum, summary(p.Row(class))...)
 	}
 	return v
 }

@@ -20,7 +20,7 @@ type Change struct {
 // last of its chain, and sets NLM_F_APPEND (added) for one that was added and for one that replaces another (nf_tables_rule_notify()).
 func DecodeChange(b []byte, gone, added bool) (Change, error) {
 	const position = 6
-	r, err := DecodeRule(b)
+	r, err := decodeRule(b)
 	if gone && r.Table != "" && r.Chain != "" && r.Handle != 0 {
 		err = nil // its name is all that is needed
 	}

@@ -56,13 +56,13 @@ func TestTruncatedRulesAreNamed(t *testing.T) {
 		t.Fatalf("%d recorded rules", len(msgs))
 	}
 	for i, whole := range msgs {
-		want, err := DecodeRule(whole)
+		want, err := decodeRule(whole)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want.Comment = ""
 		for n := range whole {
-			got, err := DecodeRule(whole[:n])
+			got, err := decodeRule(whole[:n])
 			if err != nil {
 				continue
 			}
@@ -78,12 +78,12 @@ func TestTruncatedRulesAreNamed(t *testing.T) {
 func TestTruncatedSetsAreNamed(t *testing.T) {
 	msgs := recorded(t)
 	for i, whole := range msgs[msgNewElem] {
-		want, err := DecodeElements(whole)
+		want, err := decodeElements(whole)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range whole {
-			if got, err := DecodeElements(whole[:n]); err == nil && !reflect.DeepEqual(got, want) {
+			if got, err := decodeElements(whole[:n]); err == nil && !reflect.DeepEqual(got, want) {
 				t.Fatalf("elements %d cut at %d of %d are taken for %+v", i, n, len(whole), got)
 			}
 		}

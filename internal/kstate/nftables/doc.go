@@ -6,7 +6,7 @@
 // 80-90` arrives as loads into registers, masks, comparisons of bytes and lookups; the libraries at hand skip in silence what
 // they do not know, so that a rule looks simpler than it is.
 //
-// Mechanism: Decode… turn messages into structs, Dump collects them, and Translate runs each rule's expressions on symbols: a
+// Mechanism: decoders turn messages into structs, Dump collects them, and Translate runs each rule's expressions on symbols: a
 // register holds "these bits of that header" until a comparison makes a test of a field out of it. What a rule has tested
 // before (the protocol of the network header, of the transport header) decides what a later load means.
 //

@@ -142,15 +142,15 @@ func check(a *nla.Attrs, what string, err error, need ...int) error {
 	return nil
 }
 
-// DecodeTable reads NFT_MSG_NEWTABLE.
-func DecodeTable(b []byte) (t Table, err error) {
+// decodeTable reads NFT_MSG_NEWTABLE.
+func decodeTable(b []byte) (t Table, err error) {
 	family, a, err := body(b, 7)
 	t = Table{Family: family, Name: a.Text(1), Flags: a.Uint32(2, 0), Handle: a.Uint64(4)}
 	return t, check(&a, "table", err, 1)
 }
 
-// DecodeChain reads NFT_MSG_NEWCHAIN.
-func DecodeChain(b []byte) (c Chain, err error) {
+// decodeChain reads NFT_MSG_NEWCHAIN.
+func decodeChain(b []byte) (c Chain, err error) {
 	family, a, err := body(b, 12)
 	c = Chain{Family: family, Table: a.Text(1), Handle: a.Uint64(2), Name: a.Text(3), Policy: a.Uint32(5, 1), Type: a.Text(7), Flags: a.Uint32(10, 0)}
 	if a.V[8] != nil {
@@ -202,8 +202,8 @@ func deviceList(b []byte) (devices []string, err error) {
 	return devices, err
 }
 
-// DecodeRule reads NFT_MSG_NEWRULE.
-func DecodeRule(b []byte) (r Rule, err error) { return new(scratch).rule(b) }
+// decodeRule reads NFT_MSG_NEWRULE.
+func decodeRule(b []byte) (r Rule, err error) { return new(scratch).rule(b) }
 
 func (s *scratch) rule(b []byte) (r Rule, err error) {
 	family, a, err := body(b, 11)
@@ -220,8 +220,8 @@ func (s *scratch) rule(b []byte) (r Rule, err error) {
 	return r, check(&a, "rule", err, 1, 2, 4)
 }
 
-// DecodeSet reads NFT_MSG_NEWSET.
-func DecodeSet(b []byte) (s Set, err error) {
+// decodeSet reads NFT_MSG_NEWSET.
+func decodeSet(b []byte) (s Set, err error) {
 	const keyByteOrder, dataByteOrder, comment = 0, 1, 7
 	family, a, err := body(b, 20)
 	s = Set{Family: family, Table: a.Text(1), Name: a.Text(2), Flags: a.Uint32(3, 0), KeyType: a.Uint32(4, 0), KeyLen: a.Uint32(5, 0),
@@ -257,8 +257,8 @@ func hostOrder(b []byte) bool {
 	return len(b) == 4 && binary.NativeEndian.Uint32(b) == host
 }
 
-// DecodeElements reads NFT_MSG_NEWSETELEM: some of the elements of a set.
-func DecodeElements(b []byte) (out []Element, err error) {
+// decodeElements reads NFT_MSG_NEWSETELEM: some of the elements of a set.
+func decodeElements(b []byte) (out []Element, err error) {
 	_, a, err := body(b, 4)
 	if err != nil {
 		return nil, err
@@ -310,8 +310,8 @@ func decodeElement(b []byte) (e Element, err error) {
 // objectExprs are the objects that have an expression of the same shape.
 var objectExprs = map[uint32]string{1: "counter", 2: "quota", 4: "limit", 5: "connlimit"}
 
-// DecodeObject reads NFT_MSG_NEWOBJ.
-func DecodeObject(b []byte) (o Object, err error) {
+// decodeObject reads NFT_MSG_NEWOBJ.
+func decodeObject(b []byte) (o Object, err error) {
 	family, a, err := body(b, 8)
 	o = Object{Family: family, Table: a.Text(1), Name: a.Text(2), Type: a.Uint32(3, 0), Handle: a.Uint64(6)}
 	name, known := objectExprs[o.Type]
@@ -339,8 +339,8 @@ func objectName(typ uint32) string {
 	return fmt.Sprintf("object %d", typ)
 }
 
-// DecodeFlowtable reads NFT_MSG_NEWFLOWTABLE.
-func DecodeFlowtable(b []byte) (f Flowtable, err error) {
+// decodeFlowtable reads NFT_MSG_NEWFLOWTABLE.
+func decodeFlowtable(b []byte) (f Flowtable, err error) {
 	family, a, err := body(b, 7)
 	f = Flowtable{Family: family, Table: a.Text(1), Name: a.Text(2), Flags: a.Uint32(7, 0)}
 	if a.V[3] != nil {

@@ -285,7 +285,7 @@ func (d *Dump) note(problems *map[int]string, i int, err error) {
 
 // AddTable takes in NFT_MSG_NEWTABLE.
 func (d *Dump) AddTable(b []byte) error {
-	t, err := DecodeTable(b)
+	t, err := decodeTable(b)
 	if t.Name != "" {
 		d.Tables = append(d.Tables, t)
 	}
@@ -294,7 +294,7 @@ func (d *Dump) AddTable(b []byte) error {
 
 // AddObject takes in NFT_MSG_NEWOBJ.
 func (d *Dump) AddObject(b []byte) error {
-	o, err := DecodeObject(b)
+	o, err := decodeObject(b)
 	if o.Name != "" {
 		d.Objects = append(d.Objects, o)
 	}
@@ -303,7 +303,7 @@ func (d *Dump) AddObject(b []byte) error {
 
 // AddFlowtable takes in NFT_MSG_NEWFLOWTABLE.
 func (d *Dump) AddFlowtable(b []byte) error {
-	f, err := DecodeFlowtable(b)
+	f, err := decodeFlowtable(b)
 	if f.Name != "" {
 		d.Flowtables = append(d.Flowtables, f)
 	}
@@ -327,7 +327,7 @@ func (d *Dump) AddRule(b []byte) error {
 
 // AddChain takes in NFT_MSG_NEWCHAIN.
 func (d *Dump) AddChain(b []byte) error {
-	c, err := DecodeChain(b)
+	c, err := decodeChain(b)
 	if c.Table == "" || c.Name == "" {
 		return err
 	}
@@ -343,7 +343,7 @@ func (d *Dump) AddChain(b []byte) error {
 
 // AddSet takes in NFT_MSG_NEWSET.
 func (d *Dump) AddSet(b []byte) error {
-	s, err := DecodeSet(b)
+	s, err := decodeSet(b)
 	if s.Table == "" || s.Name == "" {
 		return err
 	}
@@ -356,7 +356,7 @@ func (d *Dump) AddSet(b []byte) error {
 
 // AddElements takes in NFT_MSG_NEWSETELEM of a set by its index.
 func (d *Dump) AddElements(set int, b []byte) error {
-	elements, err := DecodeElements(b)
+	elements, err := decodeElements(b)
 	if err != nil && d.SetProblems[set] == "" {
 		d.note(&d.SetProblems, set, err)
 	}
