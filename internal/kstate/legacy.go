@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shuntnet/shunt/internal/kstate/xtables"
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/model/ruleset"
 	"golang.org/x/sys/unix"
@@ -44,9 +45,6 @@ var (
 	entry4 = layout{88, 90, 112}
 	entry6 = layout{140, 142, 168}
 )
-
-// Priorities at which the tables hook in.
-var legacyPriorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0, "security": 50, "nat": -100}
 
 func (l *live) legacy(family int, table string) ([]byte, error) {
 	level := unix.SOL_IP
@@ -94,18 +92,24 @@ type legacyTable struct {
 	sets   bool // a rule looks into ipsets
 }
 
+// legacyFamily is a family that has legacy tables.
+type legacyFamily struct {
+	af     int
+	family model.Family
+	names  string // the file that lists them
+	layout layout
+}
+
+var legacyFamilies = []legacyFamily{
+	{unix.AF_INET, model.IP4, "/proc/net/ip_tables_names", entry4},
+	{unix.AF_INET6, model.IP6, "/proc/net/ip6_tables_names", entry6},
+}
+
 // readLegacy reads the legacy tables that exist, and says whether something else is in them than at the last time. A table that does not
 // exist is never asked for: the question would create it.
 func (r *Reader) readLegacy() (tables []*legacyTable, changed bool) {
-	for _, f := range []struct {
-		af     int
-		family model.Family
-		names  string
-		layout layout
-	}{
-		{unix.AF_INET, model.IP4, "/proc/net/ip_tables_names", entry4},
-		{unix.AF_INET6, model.IP6, "/proc/net/ip6_tables_names", entry6},
-	} {
+	for i := range legacyFamilies {
+		f := &legacyFamilies[i]
 		names, err := r.k.file(f.names)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // the module is not loaded
@@ -117,39 +121,42 @@ func (r *Reader) readLegacy() (tables []*legacyTable, changed bool) {
 		list := strings.Fields(names)
 		slices.Sort(list)
 		for _, name := range list {
-			blob, err := r.k.legacy(f.af, name)
-			if err == nil {
-				var old *legacyTable
-				for _, t := range r.legacy {
-					if t.name == name && t.family == f.family {
-						old = t
-					}
-				}
-				var counts []ruleset.Amount
-				if !r.whole {
-					counts, err = takeCounters(blob, f.layout)
-				}
-				if err == nil && old != nil && bytes.Equal(old.blob, blob) {
-					old.counts = counts
-					tables = append(tables, old)
-					continue
-				}
-				t := &legacyTable{name: name, family: f.family, blob: blob, counts: counts}
-				if err == nil {
-					t.hooks, t.tracks, t.sets, err = decodeLegacy(blob, name, f.family, f.layout)
-				}
-				if err == nil {
-					t.tracks = t.tracks || name == "nat"
-					tables, changed = append(tables, t), true
-					continue
-				}
+			t, err := r.readLegacyTable(f, name)
+			if err != nil {
+				r.fault(Netfilter, fmt.Sprintf("legacy table %s of %s", name, f.family), err)
+				continue
 			}
-			r.fault(Netfilter, fmt.Sprintf("legacy table %s of %s", name, f.family), err)
+			tables, changed = append(tables, t), changed || !slices.Contains(r.legacy, t)
 		}
 	}
 	changed = changed || len(tables) != len(r.legacy)
 	r.legacy = tables
 	return tables, changed
+}
+
+// readLegacyTable gives the same value as at the last time where nothing but counters changed.
+func (r *Reader) readLegacyTable(f *legacyFamily, name string) (*legacyTable, error) {
+	blob, err := r.k.legacy(f.af, name)
+	if err != nil {
+		return nil, err
+	}
+	t := &legacyTable{name: name, family: f.family, blob: blob}
+	if !r.whole {
+		if t.counts, err = takeCounters(blob, f.layout); err != nil {
+			return nil, err
+		}
+	}
+	for _, old := range r.legacy {
+		if old.name == name && old.family == f.family && bytes.Equal(old.blob, blob) {
+			old.counts = t.counts
+			return old, nil
+		}
+	}
+	if t.hooks, t.tracks, t.sets, err = decodeLegacy(blob, name, f.family, f.layout); err != nil {
+		return nil, err
+	}
+	t.tracks = t.tracks || name == "nat"
+	return t, nil
 }
 
 // takeCounters takes the counters out of a table's entries, so that tables with the same rules are equal, and gives them by entry.
@@ -282,12 +289,9 @@ func decodeLegacy(blob []byte, table string, family model.Family, lay layout) (o
 		if err != nil {
 			return nil, false, false, err
 		}
-		prio := legacyPriorities[table]
-		if table == "nat" && (num == 1 || num == 4) {
-			prio = 100 // source NAT
-		}
+		prio, _ := xtables.Priority(table, ruleset.Prerouting+ruleset.Hook(num))
 		out = append(out, model.NFHook{
-			Family: family, Hook: inetHooks[num], Priority: prio, Kind: model.Legacy, Table: table, Chain: strings.ToUpper(inetHooks[num]),
+			Family: family, Hook: inetHooks[num], Priority: int(prio), Kind: model.Legacy, Table: table, Chain: strings.ToUpper(inetHooks[num]),
 			Rules: rules, NAT: table == "nat", PolicyAccept: len(policy.target) == 0 && policy.verdict == verdictAccept,
 		})
 	}

@@ -224,15 +224,21 @@ var hooks = []struct {
 // priorities at which the tables hook in (NF_IP_PRI_*).
 var priorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "security": 50, "nat": -100}
 
+// Priority is that at which a table's chain at a hook is called; known says whether the table is.
+func Priority(table string, h rs.Hook) (priority int32, known bool) {
+	if table == "nat" && (h == rs.Postrouting || h == rs.Input) {
+		return 100, true // source NAT
+	}
+	priority, known = priorities[table]
+	return priority, known
+}
+
 // BaseOf is how a table's chain at a hook is called, with the policy ACCEPT and no counter; known says whether the table is.
 func BaseOf(table string, h rs.Hook) (b *rs.Base, known bool) {
 	b = &rs.Base{Hook: h, Type: "filter", Policy: rs.Accept, Counter: rs.NoCounter}
-	b.Priority, known = priorities[table]
+	b.Priority, known = Priority(table, h)
 	if table == "nat" {
 		b.Type = "nat"
-		if h == rs.Postrouting || h == rs.Input {
-			b.Priority = 100 // source NAT
-		}
 	}
 	return b, known
 }
