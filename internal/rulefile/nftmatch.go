@@ -114,7 +114,7 @@ func (r *nftRule) compare(s *selector, op string, cmp nftables.Op, maskNode, rig
 	}
 	r.add(s.load(0))
 	if mask != nil {
-		r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: uint32(t.size), Mask: mask, Xor: make([]byte, t.size)})
+		r.masked(0, mask)
 	}
 	if ordered && t.host && t.size > 1 {
 		r.add(&nftables.Byteorder{Src: 0, Dst: 0, Op: 1, Len: uint32(t.size), Size: uint32(t.size)})
@@ -123,7 +123,7 @@ func (r *nftRule) compare(s *selector, op string, cmp nftables.Op, maskNode, rig
 	lo, hi := t.bytes(value.lo), t.bytes(value.hi)
 	switch {
 	case bitmask:
-		r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: uint32(t.size), Mask: lo, Xor: make([]byte, t.size)})
+		r.masked(0, lo)
 		neq := nftables.Neq
 		if op == "!" {
 			neq = nftables.Eq
@@ -135,7 +135,7 @@ func (r *nftRule) compare(s *selector, op string, cmp nftables.Op, maskNode, rig
 		length, _ := f.prefixLength(right.get("prefix"), &t)
 		bits := make([]byte, t.size)
 		fill(bits, length)
-		r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: uint32(t.size), Mask: bits, Xor: make([]byte, t.size)})
+		r.masked(0, bits)
 		r.add(&nftables.Cmp{Src: 0, Op: cmp, Data: lo})
 	case value.many && cmp == nftables.Eq:
 		r.add(&nftables.Cmp{Src: 0, Op: nftables.Gte, Data: lo})
@@ -217,7 +217,7 @@ func (r *nftRule) loadKey(parts []*selector, interval bool) {
 	for _, s := range parts {
 		r.add(s.load(reg))
 		if s.mask != nil {
-			r.add(&nftables.Bitwise{Src: reg, Dst: reg, Src2: nftables.NoReg, Len: uint32(s.size), Mask: s.mask, Xor: make([]byte, s.size)})
+			r.masked(reg, s.mask)
 		}
 		if interval && s.host && s.size > 1 {
 			r.add(&nftables.Byteorder{Src: reg, Dst: reg, Op: 1, Len: uint32(s.size), Size: uint32(s.size)})
@@ -262,31 +262,40 @@ func (r *nftRule) mangle(n *node) error {
 	case err != nil:
 		return err
 	}
-	size := uint32(s.size)
 	switch e := s.load(0).(type) {
 	case *nftables.Payload:
 		r.mangleHeader(s, e, mask, xor)
 		return nil
 	case *nftables.Meta:
-		if mask == nil {
-			r.add(&nftables.Immediate{Dst: 0, Data: nftables.Data{Bytes: xor}})
-		} else {
-			r.add(e)
-			r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: size, Mask: mask, Xor: xor})
-		}
+		r.newValue(e, mask, xor)
 		r.add(&nftables.Meta{Key: e.Key, Src: 0, Dst: nftables.NoReg, Write: true})
 	case *nftables.CT:
-		if mask == nil {
-			r.add(&nftables.Immediate{Dst: 0, Data: nftables.Data{Bytes: xor}})
-		} else {
-			r.add(e)
-			r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: size, Mask: mask, Xor: xor})
-		}
+		r.newValue(e, mask, xor)
 		r.add(&nftables.CT{Key: e.Key, Dir: -1, Src: 0, Dst: nftables.NoReg, Write: true})
 	default:
 		r.opaque(title(target)+" set", "it is not understood")
 	}
 	return nil
+}
+
+// newValue puts a new value into the first register: a number, or what a load gives under masks.
+func (r *nftRule) newValue(load nftables.Expr, mask, xor []byte) {
+	if mask == nil {
+		r.add(&nftables.Immediate{Dst: 0, Data: nftables.Data{Bytes: xor}})
+		return
+	}
+	r.add(load)
+	r.bitwise(0, mask, xor)
+}
+
+// bitwise leaves the bits of a mask in a register, and turns others around.
+func (r *nftRule) bitwise(reg nftables.Reg, mask, xor []byte) {
+	r.add(&nftables.Bitwise{Src: reg, Dst: reg, Src2: nftables.NoReg, Len: uint32(len(mask)), Mask: mask, Xor: xor})
+}
+
+// masked leaves the bits of a mask in a register.
+func (r *nftRule) masked(reg nftables.Reg, mask []byte) {
+	r.bitwise(reg, mask, make([]byte, len(mask)))
 }
 
 // markByMap is `meta mark set KEY map @NAME`.
@@ -319,7 +328,7 @@ func (r *nftRule) mangleHeader(s *selector, e *nftables.Payload, mask, xor []byt
 		keep[i] = ^s.mask[i]
 	}
 	r.add(e)
-	r.add(&nftables.Bitwise{Src: 0, Dst: 0, Src2: nftables.NoReg, Len: uint32(s.size), Mask: keep, Xor: xor})
+	r.bitwise(0, keep, xor)
 	write := &nftables.Payload{Src: 0, Dst: nftables.NoReg, Write: true, Base: e.Base, Offset: e.Offset, Len: e.Len}
 	if e.Offset == 1 { // IPv4's, whose header has a checksum, as nft asks for it: NFT_PAYLOAD_CSUM_INET at byte 10
 		write.Checksum = [3]uint32{1, 10, 0}

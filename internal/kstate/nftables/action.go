@@ -211,9 +211,9 @@ func (m *machine) writePayload(e *Payload) {
 func (m *machine) action(e Expr) {
 	switch e := e.(type) {
 	case *Limit:
-		text := fmt.Sprintf("limit rate %s%d/%s", map[bool]string{true: "over "}[e.Flags&1 != 0], e.Rate, limitUnit(e.Unit))
+		text := fmt.Sprintf("limit rate %s%d/%s", over(e.Flags), e.Rate, limitUnit(e.Unit))
 		if e.Type == 1 {
-			text = fmt.Sprintf("limit rate %s%d bytes/%s", map[bool]string{true: "over "}[e.Flags&1 != 0], e.Rate, limitUnit(e.Unit))
+			text = fmt.Sprintf("limit rate %s%d bytes/%s", over(e.Flags), e.Rate, limitUnit(e.Unit))
 			if e.Burst != 0 {
 				text += fmt.Sprintf(" burst %d bytes", e.Burst)
 			}
@@ -232,7 +232,7 @@ func (m *machine) action(e Expr) {
 	case *ObjRef:
 		m.objref(e)
 	case *Quota:
-		m.unknown("quota", fmt.Sprintf("quota %s%d bytes", map[bool]string{true: "over "}[e.Flags&1 != 0], e.Bytes))
+		m.unknown("quota", fmt.Sprintf("quota %s%d bytes", over(e.Flags), e.Bytes))
 	case *Queue:
 		to := fmt.Sprint(e.Num)
 		if e.Src != NoReg {
@@ -242,7 +242,7 @@ func (m *machine) action(e Expr) {
 		}
 		m.slow("queue", "queue to "+to)
 	case *ConnLimit:
-		m.unknown("ct count", fmt.Sprintf("ct count %s%d", map[bool]string{true: "over "}[e.Flags&1 != 0], e.Count))
+		m.unknown("ct count", fmt.Sprintf("ct count %s%d", over(e.Flags), e.Count))
 	case *Last:
 		m.slow("last", "last")
 	case *FlowOffload:
@@ -252,6 +252,14 @@ func (m *machine) action(e Expr) {
 	default:
 		m.unknown(nameOf(e), nameOf(e))
 	}
+}
+
+// over is a word of limits and quotas that hold beyond them (NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV).
+func over(flags uint32) string {
+	if flags&1 != 0 {
+		return "over "
+	}
+	return ""
 }
 
 func limitUnit(seconds uint64) string {
