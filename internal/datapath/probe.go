@@ -113,23 +113,16 @@ func (d *Datapath) Meet(n Needs) {
 
 // Probe finds out without leaving anything behind.
 func Probe() (f Features, err error) {
-	kernel, err := kernelTypes()
-	if err != nil {
-		return f, err
-	}
-	objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel)
-	if err != nil {
-		return f, err
-	}
-	defer objects.close()
-	if f, err = probe(objects, kernel); err == nil {
-		f.meet(objects, Needs{Conntrack: true, Sets: true, Bridges: true})
-	}
+	err = probing(func(o *objects, found Features) error {
+		f = found
+		f.meet(o, Needs{Conntrack: true, Sets: true, Bridges: true})
+		return nil
+	})
 	return f, err
 }
 
-// ProbeGeneric tries the programs of the generic tier, without leaving anything behind.
-func ProbeGeneric() error {
+// probing calls use with objects of its own and what the kernel offers, and leaves nothing behind.
+func probing(use func(o *objects, f Features) error) error {
 	kernel, err := kernelTypes()
 	if err != nil {
 		return err
@@ -143,19 +136,26 @@ func ProbeGeneric() error {
 	if err != nil {
 		return err
 	}
-	g, err := newGeneric(objects, f)
-	if err != nil {
-		return err
-	}
-	defer g.close()
-	for _, variant := range []graph.Hook{graph.XDP, graph.TC} {
-		prog, err := g.load(variant, g.fixed)
+	return use(objects, f)
+}
+
+// ProbeGeneric tries the programs of the generic tier, without leaving anything behind.
+func ProbeGeneric() error {
+	return probing(func(o *objects, f Features) error {
+		g, err := newGeneric(o, f)
 		if err != nil {
 			return err
 		}
-		prog.Close()
-	}
-	return nil
+		defer g.close()
+		for _, variant := range []graph.Hook{graph.XDP, graph.TC} {
+			prog, err := g.load(variant, g.fixed)
+			if err != nil {
+				return err
+			}
+			prog.Close()
+		}
+		return nil
+	})
 }
 
 // Guard says how programs notice changes by themselves.
