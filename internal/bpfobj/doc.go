@@ -3,7 +3,14 @@
 // Package bpfobj holds the compiled data path: objects built from bpf/ by clang ahead of time and committed, and the Go
 // forms of the structures in bpf/types.h.
 //
-// `make generate` rebuilds it; CI checks that nothing changes. No compiler is needed to build or run shunt.
+// Problem: nobody who builds or runs shunt should need a compiler for eBPF, and a structure that C and Go each write down for themselves is two structures one day.
+//
+// Mechanism: `make generate` compiles with one version of clang and writes objects and Go types side by side; the program that is specialised, and its form that finds the
+// configuration in a map, come from the same sources. CI generates anew and finds that nothing changes. Beside it is what the kernel says of its own types, which
+// ties the objects to it.
+//
+// Invariant: nothing in a file that ends in _bpfel is written by hand. Loading an object gives each caller a specification of its own; any goroutine may.
+// There is nothing that a crash could leave behind.
 package bpfobj
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel XDP ../../bpf/hook/xdp.bpf.c

@@ -479,7 +479,6 @@ func (r *tiered) frames() map[string][]byte {
 	return out
 }
 
-// TestSparesAreBounded: counters of a hundred devices that went at once are not kept, and their places are given again.
 // TestGenericOnlyWhereItServes: half a second of a CPU is not spent on a program that no port could run.
 func TestGenericOnlyWhereItServes(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -505,6 +504,7 @@ func TestGenericOnlyWhereItServes(t *testing.T) {
 	}
 }
 
+// TestSparesAreBounded: counters of a hundred devices that went at once are not kept, and their places are given again.
 func TestSparesAreBounded(t *testing.T) {
 	withTiers(t, graph.TC, Generic, func(r *tiered) {
 		g := r.generic

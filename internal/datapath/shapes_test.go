@@ -99,7 +99,7 @@ func guardAll(c *bpfobj.Config) {
 	}
 }
 
-// track looks connections up, as resolveConntrack has it.
+// track looks connections up, as resolve has it.
 func track(c *bpfobj.Config) {
 	c.Track, c.Track4, c.Track6, c.Hz = 1, 1, 1, 250
 	c.Nat = bpfobj.NATIP4 | bpfobj.NATIP6

@@ -17,7 +17,7 @@
 // two topologies that nearly every test wants, as values that may be amended.
 //
 // Frames are bytes. [Packet] composes them from gopacket layers and fills in
-// what a correct sender would; the edits in mutate.go then break exactly one
+// what a correct sender would; the edits in edit.go then break exactly one
 // thing each. A frame enters a port in one of two ways, and the difference
 // matters to a fast path:
 //

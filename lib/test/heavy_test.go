@@ -73,7 +73,7 @@ func keyHash(a, b, seed uint64) uint64 {
 	return fasthash(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, a), b), seed)
 }
 
-// setState seeds the sketch in the map without touching its slots.
+// seedKeeper seeds the sketch in the map without touching its slots.
 func seedKeeper(m *machine, state uint64) {
 	raw := make([]byte, 2<<10*8+8)
 	binary.NativeEndian.PutUint64(raw[len(raw)-8:], state)
