@@ -5,6 +5,7 @@ package nftables
 import (
 	"fmt"
 	"math/bits"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -247,7 +248,7 @@ func oneText(f rs.Field, v rs.Value) string {
 		return fmt.Sprintf("%q", name(v))
 	case rs.EtherSrc, rs.EtherDst:
 		b := v.Bytes16()
-		return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", b[10], b[11], b[12], b[13], b[14], b[15])
+		return net.HardwareAddr(b[10:]).String()
 	case rs.Mark, rs.CTMark:
 		return fmt.Sprintf("0x%08x", v.Lo)
 	case rs.L4Proto:

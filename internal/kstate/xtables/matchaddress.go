@@ -5,11 +5,14 @@ package xtables
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
+
+// Matches of addresses: ranges and types of those of IP, and those of frames.
 
 func matchIPRange(c *Context, i *info) (steps []rs.Step, text string, err error) {
 	flags := i.u8(64)
@@ -32,7 +35,7 @@ func matchIPRange(c *Context, i *info) (steps []rs.Step, text string, err error)
 func matchMAC(_ *Context, i *info) ([]rs.Step, string, error) {
 	mac, not := i.bytes(0, 6), i.u32(8) != 0
 	return []rs.Step{rs.Test{Field: rs.EtherSrc, Ranges: []rs.Range{rs.One(rs.Bytes(mac))}, Not: not}},
-		fmt.Sprintf("%s--mac-source %02x:%02x:%02x:%02x:%02x:%02x", bang(not), mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]), nil
+		fmt.Sprintf("%s--mac-source %s", bang(not), net.HardwareAddr(mac)), nil
 }
 
 var addrTypes = []string{"UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT", "THROW", "NAT", "XRESOLVE"}

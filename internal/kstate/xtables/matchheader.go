@@ -10,6 +10,8 @@ import (
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
+// Matches of fields of the headers of IP and of what it carries.
+
 // ports gives the tests of a range of source and one of destination ports. The match fails for fragments without ports, also
 // where any port will do.
 func ports(i *info, inv uint8) (steps []rs.Step, words []string) {

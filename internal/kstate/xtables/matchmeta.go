@@ -10,6 +10,8 @@ import (
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
+// Matches of what Linux knows of a packet beside its headers: marks, devices, ports of bridges, the way back.
+
 func matchMark(f rs.Field) func(*Context, *info) ([]rs.Step, string, error) {
 	return func(_ *Context, i *info) ([]rs.Step, string, error) {
 		mark, mask, not := i.u32(0), i.u32(4), i.u8(8) != 0
