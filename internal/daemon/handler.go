@@ -139,13 +139,12 @@ func (d *Daemon) show(ctx context.Context, netns string, a api.ShowArgs) (out an
 	if err != nil {
 		return nil, err
 	}
-	if a.What == api.ShowEvents {
+	switch a.What {
+	case api.ShowEvents:
 		return m.recorder.Events(), nil
-	}
-	if a.What == api.ShowFlows {
+	case api.ShowFlows:
 		return m.watchFlows(ctx)
-	}
-	if a.What == api.ShowRules {
+	case api.ShowRules:
 		read, beyond, err := m.engine.Rules(ctx)
 		if err != nil {
 			return nil, err
