@@ -229,3 +229,28 @@ func (g *generic) close() {
 		c.stats.Close()
 	}
 }
+
+// onlyGeneric has the generic programs that a plan's ports need before they need them, where they are all that is to run.
+func (d *Datapath) onlyGeneric(plan *synth.Plan) error {
+	if d.tier != Generic {
+		return nil
+	}
+	for _, port := range plan.Ports {
+		for i := range port.Programs {
+			key := hookKey{port.Index, port.Programs[i].Hook}
+			variant := key.hook
+			if a := d.ports[key]; a != nil {
+				variant = a.variant(key.hook)
+			}
+			if !d.generic.missing(variant) {
+				continue
+			}
+			prog, err := d.generic.load(variant, d.generic.fixed)
+			if err != nil {
+				return err
+			}
+			d.generic.loaded(variant, d.generic.fixed, prog, nil)
+		}
+	}
+	return nil
+}
