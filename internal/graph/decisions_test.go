@@ -413,6 +413,10 @@ var decisions = []decision{
 	{"tc filter on a VLAN", reason.ForeignTC, ip4("eth0.5"),
 		[]change{with(vlan(5, "eth0.5", 2, 5)), program("eth0.5", "tcx-ingress", false)}, []change{with(vlan(5, "eth0.5", 2, 5)), program("eth0.5", "tcx-egress", false)}},
 	{"tc filter ingress", reason.TCFilter, anyHook("eth0"), []change{filter("eth0", "flower", tcIngress)}, []change{filter("eth0", "flower", 0x80010000)}},
+	{"tc filter of a qdisc that bears the number of ingress, from tc", reason.TCFilter, outTC("eth0"),
+		[]change{qdisc("eth0", model.Qdisc{Kind: "htb", Handle: tcIngress}), filter("eth0", "route", tcIngress)}, []change{filter("eth0", "route", tcIngress)}},
+	{"tc filter of such a qdisc, ingress", reason.TCFilter, anyHook("eth0"),
+		[]change{filter("eth0", "u32", tcIngress)}, []change{qdisc("eth0", model.Qdisc{Kind: "htb", Handle: tcIngress}), filter("eth0", "u32", tcIngress)}},
 	{"tc filter egress, from XDP", reason.TCFilter, outXDP("eth0"), []change{filter("eth0", "u32", tcClsactEgress)}, []change{filter("eth0", "u32", tcClsactIngress)}},
 	{"tc filter that asks for the connection, from tc", reason.TCFilter, outTC("eth0"),
 		[]change{on("eth0", func(l *model.Link) {

@@ -4,6 +4,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
@@ -75,7 +76,7 @@ func (b *builder) ingressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, f := range l.TCFilters {
-		if !f.Own && f.Parent != tcClsactEgress && f.Parent>>16 == tcIngress>>16 {
+		if !f.Own && ingressFilter(l, f) {
 			why = append(why, b.filter(l, f))
 		}
 	}
@@ -97,7 +98,7 @@ func (b *builder) xdpEgressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) {
+		if !f.Own && !ingressFilter(l, f) {
 			why = append(why, b.filter(l, f))
 		}
 	}
@@ -127,7 +128,7 @@ func (b *builder) tcEgressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, f := range l.TCFilters {
-		if !f.Own && egressFilter(f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input || b.renamed && (f.Kind == "bpf" || f.Program)) {
+		if !f.Own && !ingressFilter(l, f) && (!tcEgressFilters[f.Kind] || f.Connection || f.Input || b.renamed && (f.Kind == "bpf" || f.Program)) {
 			why = append(why, b.filter(l, f))
 		}
 	}
@@ -142,13 +143,14 @@ func (b *builder) tcEgressHooks(l *model.Link) []Why {
 	return why
 }
 
-// egressFilter says whether a filter classifies outgoing packets: on clsact's egress or on a qdisc or class.
-func egressFilter(f model.TCFilter) bool {
+// ingressFilter says whether a filter classifies incoming packets: where those of clsact or the old ingress qdisc hang. A qdisc of the way out may bear the
+// number of these two, which then are not there.
+func ingressFilter(l *model.Link, f model.TCFilter) bool {
 	switch f.Parent {
 	case tcIngress, tcClsact, tcClsactIngress:
-		return false
+		return !slices.ContainsFunc(l.Qdiscs, func(q model.Qdisc) bool { return q.Handle == tcIngress && q.Parent != tcClsact })
 	}
-	return true
+	return false
 }
 
 func (b *builder) filter(l *model.Link, f model.TCFilter) Why {
