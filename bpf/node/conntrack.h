@@ -216,10 +216,12 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	if (!in_flowtable(status) && (peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
 	if (status & IPS_NAT) {
-		nat = node_nat(p, ct, status);
+		nat = node_nat(p, ct);
 		if (nat != NEXT)
 			return nat;
 		nat = CT_TRANSLATED;
+	} else if (!in_flowtable(status) && masqueraded_as_it_is(p, ct)) {
+		return SHUNT_R_CONNTRACK_NAT;
 	}
 	forget(marked, p->l3_len);
 	forget(nat, p->l3_len);

@@ -102,6 +102,15 @@ always_inline __u32 masqueraded_for(struct nf_conn *ct)
 	return at ? peek((__u64)ext + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
 }
 
+/*
+ * Is a connection that is not translated masqueraded all the same, for the address that it has anyway? Linux lets it leave by no other device either. Who
+ * sends from the router's own address is seldom enough for Linux to have all of it.
+ */
+always_inline int masqueraded_as_it_is(struct packet *p, struct nf_conn *ct)
+{
+	return (frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) && !p->ct_dir && masqueraded_for(ct);
+}
+
 /* Programs that translate what goes from port to port. */
 #if defined(HOOK_TC) && !defined(SHUNT_GENERIC)
 #define TRANSLATES_BRIDGED 1
@@ -128,7 +137,7 @@ always_inline int nat_bridged(struct packet *p, struct translation *t)
 }
 
 /* While the connection is held: note what becomes of its packet. */
-always_inline int node_nat(struct packet *p, struct nf_conn *ct, __u32 status)
+always_inline int node_nat(struct packet *p, struct nf_conn *ct)
 {
 	struct translation *t;
 
@@ -143,7 +152,7 @@ always_inline int node_nat(struct packet *p, struct nf_conn *ct, __u32 status)
 		inverse(t, &ct->tuplehash[1].tuple);
 	t->is6 = p->is6;
 	t->udp = p->l4_proto == PROTO_UDP;
-	t->only = (status & IPS_SRC_NAT) && !p->ct_dir ? masqueraded_for(ct) : 0;
+	t->only = p->ct_dir ? 0 : masqueraded_for(ct);
 	return TRANSLATES_BRIDGED && bridged(p) ? nat_bridged(p, t) : NEXT;
 }
 

@@ -87,6 +87,12 @@ func natTraps() []hand {
 	goesOn := func(name, why string, c talk, do []string, reasons []string, more ...handStep) hand {
 		return hand{name: "nat " + name, why: why, slow: both, loads: true, reasons: reasons, steps: slices.Concat(c.begins(do...), []handStep{step(c.data(5, 141, 501))}, more)}
 	}
+	asItIs := func(name, also string, c talk, moves string, do ...string) hand {
+		port, f := c.flow(false)
+		more := in(port, f.UDP("and"), f.UDP("more"))
+		return hand{name: "nat " + name, why: "masqueraded for the address that it has, a connection is bound to its device like any other: Linux ends it when the route leads elsewhere", slow: both, loads: true,
+			reasons: slices.DeleteFunc([]string{also, "conntrack-nat"}, func(r string) bool { return r == "" }), steps: append(c.datagrams(do, []string{"asks"}), step(more), step(more, moves), step(more))}
+	}
 	words := []string{"x", "odd", strings.Repeat("even", 100)}
 	fast, left := []string{"fast"}, []string{"fast", "conntrack-nat"}
 	return []hand{
@@ -126,6 +132,10 @@ func natTraps() []hand {
 		goesOn("moved", "a masqueraded connection whose route leads elsewhere is ended by Linux; one that has a fixed source is not", masqueraded4, []string{masquerades}, left,
 			atOnce(masqueraded4.data(3, 146, 501), "ip route replace 10.1.0.0/16 via 10.0.2.10"), step(masqueraded4.data(3, 149, 501)), step(masqueraded4.data(3, 152, 501), "ip route replace 10.1.0.0/16 via 10.0.1.10")),
 		goesOn("moved fixed", "the same with a fixed source", both4, []string{doesBoth4}, fast, atOnce(both4.data(3, 146, 501), "ip route replace 10.1.0.0/16 via 10.0.2.10"), step(both4.data(3, 149, 501))),
+		asItIs("masquerade as it is", "", talk{client: "10.0.1.1", server: "10.1.2.3", port: 1000}, "ip route replace 10.1.0.0/16 via 10.0.2.10", masquerades, "sysctl net.ipv4.conf.all.accept_local=1"),
+		asItIs("masquerade as it is, ip6", "", talk{client: "fd00::2:0:0:0:1", server: "2001:db8:1::9", port: 1000}, "ip -6 route replace 2001:db8:1::/48 via fd00::3:0:0:0:10", masquerades),
+		asItIs("masquerade as it is, published", "fast", talk{client: "10.0.1.1", server: "10.0.0.1", port: 1000, dport: 8080, real: "10.1.2.3", realPort: 80}, "ip route replace 10.1.0.0/16 via 10.0.2.10",
+			natTable("inet", "udp dport 8080 dnat ip to 10.1.2.3:80", "oifname p1 masquerade"), "sysctl net.ipv4.conf.all.accept_local=1"),
 		goesOn("routed", "reverse paths and policy rules see the new destination and the old source", both4, []string{doesBoth4, "sysctl net.ipv4.conf.all.rp_filter=1", "ip rule add pref 50 to 10.1.2.3 ipproto tcp dport 80 lookup 77", "ip route add 10.1.2.3 via 10.0.2.10 table 77", "ip rule add pref 51 to 10.0.0.1 ipproto tcp dport 8080 blackhole"}, fast,
 			step(both4.data(3, 146, 501), "ip rule del pref 50"), step(both4.says(true, "PA", 501, 149, "back")), step(both4.data(3, 149, 505), "ip rule add pref 50 to 10.1.2.3 ipproto tcp dport 80 prohibit")),
 		goesOn("size", "a translated packet that does not fit is Linux's, and the error speaks of what the client sent", both4, []string{doesBoth4}, fast,
