@@ -29,8 +29,9 @@ const (
 	tcMajor        = 0xffff0000
 	tcRoot         = 0xffffffff
 
-	tcaBPFName = 7
-	tcaBPFID   = 11
+	tcaBPFActions = 1
+	tcaBPFName    = 7
+	tcaBPFID      = 11
 
 	tcaFlowerCTState      = 91 // and what else there is of connections, to
 	tcaFlowerCTLabelsMask = 98
@@ -264,6 +265,9 @@ func (r *Reader) decodeFilter(b []byte) (f model.TCFilter, err error) {
 				var un unknowns
 				return nested(ad, "bpf", &un, func(ad *netlink.AttributeDecoder) bool {
 					switch ad.Type() {
+					case tcaBPFActions: // of one that only classifies
+						plain, program := actions(ad)
+						f.Connection, f.Program = f.Connection || !plain, f.Program || program
 					case tcaBPFName:
 						name = ad.String()
 					case tcaBPFID:

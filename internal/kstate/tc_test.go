@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	nlmsg "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -63,16 +64,18 @@ func TestWhatFiltersAskFor(t *testing.T) {
 	r := open(t, Options{})
 	tried := 0
 	for command, want := range map[string]model.TCFilter{
-		"u32 match u32 0 0 classid 1:1":                           {Kind: "u32"},
-		"u32 match u32 0 0 indev e1 classid 1:1":                  {Kind: "u32", Input: true},
-		"u32 match u32 0 0 action mirred egress redirect dev e1":  {Kind: "u32"},
-		"u32 match u32 0 0 action connmark":                       {Kind: "u32", Connection: true},
-		"flower indev e1 classid 1:1":                             {Kind: "flower", Input: true},
-		"flower action ct":                                        {Kind: "flower", Connection: true},
-		"matchall action mirred egress redirect dev e1":           {Kind: "matchall"},
-		"matchall action ctinfo dscp 0xfc000000 0x01000000":       {Kind: "matchall", Connection: true},
-		"handle 1 fw indev e1 classid 1:1":                        {Kind: "fw", Input: true},
-		"u32 match u32 0 0 action gact pass action connmark pipe": {Kind: "u32", Connection: true},
+		"u32 match u32 0 0 classid 1:1":                                {Kind: "u32"},
+		"u32 match u32 0 0 indev e1 classid 1:1":                       {Kind: "u32", Input: true},
+		"u32 match u32 0 0 action mirred egress redirect dev e1":       {Kind: "u32"},
+		"u32 match u32 0 0 action connmark":                            {Kind: "u32", Connection: true},
+		"flower indev e1 classid 1:1":                                  {Kind: "flower", Input: true},
+		"flower action ct":                                             {Kind: "flower", Connection: true},
+		"matchall action mirred egress redirect dev e1":                {Kind: "matchall"},
+		"matchall action ctinfo dscp 0xfc000000 0x01000000":            {Kind: "matchall", Connection: true},
+		"handle 1 fw indev e1 classid 1:1":                             {Kind: "fw", Input: true},
+		"u32 match u32 0 0 action gact pass action connmark pipe":      {Kind: "u32", Connection: true},
+		"bpf bytecode '1,6 0 0 1,' action mirred egress mirror dev e1": {Kind: "bpf"},
+		"bpf bytecode '1,6 0 0 1,' action connmark":                    {Kind: "bpf", Connection: true},
 	} {
 		if !ns.try("tc filter add dev e0 egress prio 1 protocol ip " + command) {
 			continue // not in this kernel
@@ -90,6 +93,28 @@ func TestWhatFiltersAskFor(t *testing.T) {
 	}
 	if tried < 2 {
 		t.Errorf("%d filters could be made, u32 with and without indev at least should", tried)
+	}
+}
+
+// TestActionsOfPrograms: a program that only classifies has actions like any other filter, here as the kernel tells of them, which may lack their modules.
+func TestActionsOfPrograms(t *testing.T) {
+	attribute := func(typ uint16, value []byte) []byte {
+		b, err := nlmsg.MarshalAttributes([]nlmsg.Attribute{{Type: typ, Data: value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for kind, asks := range map[string]bool{"mirred": false, "connmark": true, "ct": true} {
+		action := attribute(1, attribute(tcaActKind, append([]byte(kind), 0)))
+		msg := make([]byte, tcHeader)
+		put32(msg, 8, 1)
+		msg = append(msg, attribute(tcaKind, []byte("bpf\x00"))...)
+		msg = append(msg, attribute(tcaOptions, attribute(tcaBPFActions, action))...)
+		f, err := (&Reader{}).decodeFilter(msg)
+		if err != nil || f.Kind != "bpf" || f.Connection != asks {
+			t.Errorf("%s: %+v, %v; want that it asks for the connection: %v", kind, f, err, asks)
+		}
 	}
 }
 
