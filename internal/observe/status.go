@@ -37,130 +37,125 @@ func Interfaces(s *control.State, d *datapath.Datapath) ([]api.Interface, error)
 
 // describe says what is decided for a device.
 func describe(s *control.State, p *graph.Port) api.Interface {
-	face := api.Interface{
-		Name: p.Name, Ifindex: p.Index, Kind: p.Kind, Hook: "none", Reasons: []api.Reason{}, Graph: []string{},
-		Packets: noPackets(), Hooks: map[string]api.Packets{},
-	}
-	if l := s.Network.Link(p.Index); l != nil {
-		face.Up = l.Up
-	}
-	attached := installed(s, p)
-	face.Hook, face.Mode = hookNames(attached, s)
-	part := false
-	add := func(why []graph.Why, family, hook, input string) {
-		for _, w := range why {
-			r := api.Reason{Reason: w.Reason.String(), Detail: w.Detail + barred(s, p, w), Family: family, Hook: hook, Input: input, Part: part}
-			if !slices.Contains(face.Reasons, r) {
-				face.Reasons = append(face.Reasons, r)
-			}
-		}
-	}
-	some := func(why []graph.Why, family, input string) {
-		part = true
-		add(why, family, "", input)
-		part = false
-	}
-	for _, f := range s.Failures {
-		if f.Index == p.Index {
-			add([]graph.Why{{Reason: reason.AttachFailed, Detail: f.Err.Error()}}, "", string(f.Hook), "")
-		}
-	}
-	add(carried(s, p), "", "", "")
-	ip4, ip6, frames := verdict{}, verdict{}, verdict{}
-	if m := p.Bridge; m != nil {
-		fast := m.Fast() && len(attached) > 0
-		frames.add(m.Path, fast)
-		add(m.Why, "", "", "")
-		if m.Fast() {
-			add(m.Call4.Why, "ip4", "", m.Name)
-			some(m.Call4.Except, "ip4", m.Name)
-			add(m.Call6.Why, "ip6", "", m.Name)
-			some(m.Call6.Except, "ip6", m.Name)
-		}
-		face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
-		if len(attached) > 0 {
-			face.Graph = merge(face.Graph, slices.Concat(m.Nodes, m.Call4.Nodes, m.Call6.Nodes))
-		}
+	d := newDescription(s, p)
+	d.failures()
+	d.add(carried(s, p), api.Reason{})
+	if p.Bridge != nil {
+		d.member(p.Bridge)
 	}
 	for i := range p.Inputs {
-		in := &p.Inputs[i]
-		name := ""
-		if in.Index != p.Index {
-			name = in.Name
-		}
-		fast4, fast6 := in.IP4.Fast() && len(attached) > 0, in.IP6.Fast() && len(attached) > 0
-		ip4.add(in.IP4, fast4)
-		ip6.add(in.IP6, fast6)
-		add(in.IP4.Why, "ip4", "", name)
-		add(in.IP6.Why, "ip6", "", name)
-		some(in.IP4.Except, "ip4", name)
-		some(in.IP6.Except, "ip6", name)
-		face.Inputs = append(face.Inputs, api.Input{Name: in.Name, Ifindex: in.Index, VLANs: tagIDs(in), IP4: state(in.IP4, fast4), IP6: state(in.IP6, fast6)})
-		if len(attached) > 0 {
-			face.Graph = merge(face.Graph, in.IP4.Nodes)
-			face.Graph = merge(face.Graph, in.IP6.Nodes)
-		}
+		d.input(&p.Inputs[i])
 	}
-	if via := carrier(s, p); via != nil && len(attached) == 0 {
-		// A VLAN device or slave whose packets the lower device's program meets.
-		for i := range via.Inputs {
-			if in := &via.Inputs[i]; in.Index == p.Index {
-				ip4.add(in.IP4, in.IP4.Fast())
-				ip6.add(in.IP6, in.IP6.Fast())
-			}
-		}
+	if via := carrier(s, p); via != nil && len(d.attached) == 0 {
+		d.metBy(via)
 	}
-	both := verdict{ip4.fast + ip6.fast + frames.fast, ip4.off + ip6.off, ip4.all + ip6.all + frames.all}
-	face.IP4, face.IP6, face.State = ip4.String(), ip6.String(), both.String()
-	if face.State != api.StateFast && len(face.Reasons) == 0 {
-		add(p.XDP, "", "xdp", "")
-		add(p.TC, "", "tc", "")
-	}
-	if len(attached) > 0 {
-		add(p.NotAtXDP(), "", "xdp", "")
-	}
-	face.Reasons = once(face.Reasons)
-	face.Egress = waysOut(s, p.Index)
-	return face
+	d.conclude()
+	d.face.Egress = waysOut(s, p.Index)
+	return d.face
 }
 
-// waysOut are the reasons against leaving by a device, by hook. It is never nil.
-func waysOut(s *control.State, index int) []api.Reason {
-	out := []api.Reason{}
-	all := s.Graph.Egress // in the order of their numbers
-	at, found := slices.BinarySearchFunc(all, index, func(e *graph.Egress, index int) int { return e.Index - index })
-	if !found {
-		return out
-	}
-	for _, w := range all[at].XDP {
-		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.XDP)})
-	}
-	for _, w := range all[at].TC {
-		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.TC)})
-	}
-	return out
+// description is what is said of a device, in the making.
+type description struct {
+	state    *control.State
+	port     *graph.Port
+	attached []graph.Hook
+	face     api.Interface
+
+	ip4, ip6, frames verdict
 }
 
-// barred goes on where a port has nothing to win, for want of a way out: which others there are, and what is against each of them.
-func barred(s *control.State, p *graph.Port, w graph.Why) string {
-	const most = 5
-	if w.Reason != reason.NothingToWin || !strings.HasPrefix(w.Detail, graph.NoWayOut) {
-		return ""
+func newDescription(s *control.State, p *graph.Port) *description {
+	d := &description{state: s, port: p, attached: installed(s, p), face: api.Interface{
+		Name: p.Name, Ifindex: p.Index, Kind: p.Kind, Reasons: []api.Reason{}, Graph: []string{}, Packets: noPackets(), Hooks: map[string]api.Packets{},
+	}}
+	if l := s.Network.Link(p.Index); l != nil {
+		d.face.Up = l.Up
 	}
-	var all []string
-	for _, e := range s.Graph.Egress {
-		why := e.TC
-		if strings.HasSuffix(w.Detail, "XDP") {
-			why = e.XDP
+	d.face.Hook, d.face.Mode = hookNames(d.attached, s)
+	return d
+}
+
+// add gives reasons, each once; of says what they are about.
+func (d *description) add(why []graph.Why, of api.Reason) {
+	for _, w := range why {
+		r := of
+		r.Reason, r.Detail = w.Reason.String(), w.Detail+barred(d.state, d.port, w)
+		if !slices.Contains(d.face.Reasons, r) {
+			d.face.Reasons = append(d.face.Reasons, r)
 		}
-		if e.Index != p.Index && len(why) > 0 {
-			all = append(all, e.Name+" ("+strings.TrimSpace(why[0].Reason.String()+" "+why[0].Detail)+")")
+	}
+}
+
+func (d *description) failures() {
+	for _, f := range d.state.Failures {
+		if f.Index == d.port.Index {
+			d.add([]graph.Why{{Reason: reason.AttachFailed, Detail: f.Err.Error()}}, api.Reason{Hook: string(f.Hook)})
 		}
 	}
-	if len(all) == 0 {
-		return ", and there is none"
+}
+
+// nodes adds those of a path that is in force.
+func (d *description) nodes(nodes []graph.Node) {
+	if len(d.attached) > 0 {
+		d.face.Graph = merge(d.face.Graph, nodes)
 	}
-	return ": " + listed(all, most)
+}
+
+// member describes what becomes of frames between the ports of a bridge.
+func (d *description) member(m *graph.Member) {
+	fast := m.Fast() && len(d.attached) > 0
+	d.frames.add(m.Path, fast)
+	d.add(m.Why, api.Reason{})
+	if m.Fast() {
+		d.add(m.Call4.Why, api.Reason{Family: "ip4", Input: m.Name})
+		d.add(m.Call4.Except, api.Reason{Family: "ip4", Input: m.Name, Part: true})
+		d.add(m.Call6.Why, api.Reason{Family: "ip6", Input: m.Name})
+		d.add(m.Call6.Except, api.Reason{Family: "ip6", Input: m.Name, Part: true})
+	}
+	d.face.Bridge = &api.Bridge{Name: m.Name, State: state(m.Path, fast)}
+	d.nodes(slices.Concat(m.Nodes, m.Call4.Nodes, m.Call6.Nodes))
+}
+
+// input describes a logical interface whose packets arrive at the device.
+func (d *description) input(in *graph.Input) {
+	name := ""
+	if in.Index != d.port.Index {
+		name = in.Name
+	}
+	fast4, fast6 := in.IP4.Fast() && len(d.attached) > 0, in.IP6.Fast() && len(d.attached) > 0
+	d.ip4.add(in.IP4, fast4)
+	d.ip6.add(in.IP6, fast6)
+	d.add(in.IP4.Why, api.Reason{Family: "ip4", Input: name})
+	d.add(in.IP6.Why, api.Reason{Family: "ip6", Input: name})
+	d.add(in.IP4.Except, api.Reason{Family: "ip4", Input: name, Part: true})
+	d.add(in.IP6.Except, api.Reason{Family: "ip6", Input: name, Part: true})
+	d.face.Inputs = append(d.face.Inputs, api.Input{Name: in.Name, Ifindex: in.Index, VLANs: tagIDs(in), IP4: state(in.IP4, fast4), IP6: state(in.IP6, fast6)})
+	d.nodes(in.IP4.Nodes)
+	d.nodes(in.IP6.Nodes)
+}
+
+// metBy counts what the program of the device below makes fast, for a VLAN device or slave whose packets that meets.
+func (d *description) metBy(via *graph.Port) {
+	for i := range via.Inputs {
+		if in := &via.Inputs[i]; in.Index == d.port.Index {
+			d.ip4.add(in.IP4, in.IP4.Fast())
+			d.ip6.add(in.IP6, in.IP6.Fast())
+		}
+	}
+}
+
+// conclude sums up, and says what is against a hook where nothing else explains why the device is not fast, or not at the faster one.
+func (d *description) conclude() {
+	both := verdict{d.ip4.fast + d.ip6.fast + d.frames.fast, d.ip4.off + d.ip6.off, d.ip4.all + d.ip6.all + d.frames.all}
+	d.face.IP4, d.face.IP6, d.face.State = d.ip4.String(), d.ip6.String(), both.String()
+	if d.face.State != api.StateFast && len(d.face.Reasons) == 0 {
+		d.add(d.port.XDP, api.Reason{Hook: "xdp"})
+		d.add(d.port.TC, api.Reason{Hook: "tc"})
+	}
+	if len(d.attached) > 0 {
+		d.add(d.port.NotAtXDP(), api.Reason{Hook: "xdp"})
+	}
+	d.face.Reasons = once(d.face.Reasons)
 }
 
 // held are the hooks of a device at which something of this daemon is attached, be it an empty slot, as while it is paused.
@@ -171,55 +166,6 @@ func held(d *datapath.Datapath, index int) (hooks []graph.Hook) {
 		}
 	}
 	return hooks
-}
-
-// once takes out what is said twice: a device on which no program runs has the reasons of its families, too. What holds for both families is said of the device,
-// what holds for one of them of that. Where Linux does not forward the other, there is no telling, and both stay.
-func once(all []api.Reason) []api.Reason {
-	return slices.DeleteFunc(slices.Clone(all), func(r api.Reason) bool {
-		in4, in6 := slices.Contains(all, ofFamily(r, "ip4")), slices.Contains(all, ofFamily(r, "ip6"))
-		switch {
-		case r.Hook != "" || r.Input != "":
-			return false
-		case in4 && in6:
-			return r.Family != "" && slices.Contains(all, ofFamily(r, ""))
-		case r.Family != "" || !in4 && !in6:
-			return false
-		}
-		other := map[bool]string{true: "ip6", false: "ip4"}[in4]
-		forwarding := reason.ForwardingOff.String()
-		off := func(o api.Reason) bool { return o.Reason == forwarding && o.Family == other && o.Input == "" }
-		return r.Reason == forwarding || !slices.ContainsFunc(all, off)
-	})
-}
-
-func ofFamily(r api.Reason, family string) api.Reason {
-	r.Family = family
-	return r
-}
-
-// concerns says whether one of a device's reasons is behind what becomes of packets of a family ("" for any): one that the other family has, too, but not this one, is that one's.
-func concerns(r api.Reason, all []api.Reason, family string) bool {
-	if family == "" || r.Family != "" {
-		return family == "" || r.Family == family
-	}
-	other := map[string]string{"ip4": "ip6", "ip6": "ip4"}[family]
-	return slices.Contains(all, ofFamily(r, family)) || !slices.Contains(all, ofFamily(r, other))
-}
-
-// carried gives why nothing is attached to a device. A bridge is fast all the same by its ports, which is said with the reason.
-func carried(s *control.State, p *graph.Port) []graph.Why {
-	ports := s.Graph.Carriers(p.Index)
-	if len(ports) == 0 {
-		return p.Why
-	}
-	why := slices.Clone(p.Why)
-	for i := range why {
-		if why[i].Reason == reason.LinkKind {
-			why[i].Detail += "; its ports carry its packets: " + graph.Some(ports)
-		}
-	}
-	return why
 }
 
 // verdict counts paths: all, the fast ones, and those of a family that Linux does not forward.
