@@ -232,11 +232,6 @@ func (x *explainer) path(in *graph.Input) graph.Path {
 // because finds what in the graph is behind a program's reason.
 func (x *explainer) because(st stop, in *graph.Input, t datapath.Trace) []api.Reason {
 	out := []api.Reason{}
-	add := func(why []graph.Why, family, hook, input string) {
-		for _, w := range why {
-			out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Family: family, Hook: hook, Input: input})
-		}
-	}
 	switch {
 	case t.Reason == reason.EgressSlow:
 		for _, e := range x.state.Graph.Egress {
@@ -252,19 +247,19 @@ func (x *explainer) because(st stop, in *graph.Input, t datapath.Trace) []api.Re
 					why = e.Bridge.XDP
 				}
 			}
-			add(why, "", string(st.hook), e.Name)
+			out = append(out, stated(why, api.Reason{Hook: string(st.hook), Input: e.Name})...)
 		}
 	case t.Reason.Describe().Class == reason.Config && st.across(in):
 		m := st.port.Bridge
-		add(m.Why, "", "", m.Name)
+		out = append(out, stated(m.Why, api.Reason{Input: m.Name})...)
 		switch family := familyOf(x.frame); family { // single rules (Except) are what the walk through them tells
 		case "ip4":
-			add(m.Call4.Why, family, "", m.Name)
+			out = append(out, stated(m.Call4.Why, api.Reason{Family: family, Input: m.Name})...)
 		case "ip6":
-			add(m.Call6.Why, family, "", m.Name)
+			out = append(out, stated(m.Call6.Why, api.Reason{Family: family, Input: m.Name})...)
 		}
 	case t.Reason.Describe().Class == reason.Config && in != nil:
-		add(x.path(in).Why, familyOf(x.frame), "", in.Name)
+		out = append(out, stated(x.path(in).Why, api.Reason{Family: familyOf(x.frame), Input: in.Name})...)
 	}
 	return out
 }

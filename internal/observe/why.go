@@ -12,6 +12,15 @@ import (
 	"github.com/shuntnet/shunt/internal/reason"
 )
 
+// stated are reasons in the form of an answer; of says what they are about.
+func stated(why []graph.Why, of api.Reason) (out []api.Reason) {
+	for _, w := range why {
+		of.Reason, of.Detail = w.Reason.String(), w.Detail
+		out = append(out, of)
+	}
+	return out
+}
+
 // waysOut are the reasons against leaving by a device, by hook. It is never nil.
 func waysOut(s *control.State, index int) []api.Reason {
 	out := []api.Reason{}
@@ -20,13 +29,8 @@ func waysOut(s *control.State, index int) []api.Reason {
 	if !found {
 		return out
 	}
-	for _, w := range all[at].XDP {
-		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.XDP)})
-	}
-	for _, w := range all[at].TC {
-		out = append(out, api.Reason{Reason: w.Reason.String(), Detail: w.Detail, Hook: string(graph.TC)})
-	}
-	return out
+	out = append(out, stated(all[at].XDP, api.Reason{Hook: string(graph.XDP)})...)
+	return append(out, stated(all[at].TC, api.Reason{Hook: string(graph.TC)})...)
 }
 
 // barred goes on where a port has nothing to win, for want of a way out: which others there are, and what is against each of them.
