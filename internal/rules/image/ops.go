@@ -2,7 +2,11 @@
 
 package image
 
-import "github.com/shuntnet/shunt/internal/model/ruleset"
+import (
+	"slices"
+
+	"github.com/shuntnet/shunt/internal/model/ruleset"
+)
 
 // An operation is u32 kind | value << 8, yes, no, mask, lo, hi; two words are free. Operations lead forward to others by their offset, or to the end.
 
@@ -21,107 +25,103 @@ const (
 	toDone = ^opDone
 )
 
+// operations are those of one entry, written from the last to the first: what one leads to has its number then.
+type operations struct {
+	*writer
+	list []op
+}
+
 // operations writes what an entry asks one by one and does besides counting once, and gives the offset of the first operation.
 func (w *writer) operations(e *entry, do []action) (uint32, error) {
-	var ops []op
-	// Written from the end, so that what an operation leads to has its number; turned around below.
+	ops := operations{writer: w}
 	next := toDone
-	add := func(o op) int {
-		ops = append(ops, o)
-		return len(ops) - 1
-	}
 	if e.then == call {
-		to, err := w.number(e.to)
-		if err != nil {
+		var err error
+		if next, err = ops.call(e); err != nil {
 			return 0, err
 		}
-		behind, err := w.number(e.back)
-		if err != nil {
-			return 0, err
-		}
-		end, err := w.number(e.end)
-		if err != nil {
-			return 0, err
-		}
-		next = add(op{kind: opCall, yes: toDone, no: toDone, mask: to, lo: behind, hi: end})
 	}
-	for i := len(do) - 1; i >= 0; i-- {
-		a := do[i]
-		o := op{kind: a.kind, yes: next, no: next, mask: a.mask, lo: a.and, hi: a.xor}
-		switch a.kind {
-		case opCount:
-			o.counted = a
-		case opMark, opRestore:
-			w.Shape.Sets |= SetsMark
-		case opNoTrack:
-			w.Shape.Sets |= SetsTrack
-		case opZone:
-			w.Shape.Sets |= SetsZone
-		case opDS:
-			w.Shape.Sets |= SetsDS
-		}
-		next = add(o)
+	for _, a := range slices.Backward(do) {
+		next = ops.action(a, next)
 	}
-	for i := len(e.conds) - 1; i >= 0; i-- {
-		c := e.conds[i]
-		hold, fail := next, toFail
-		if c.not {
-			hold, fail = toFail, next
-		}
-		if c.set != nil {
-			next = add(op{kind: opSet, yes: hold, no: fail, mask: c.set.ask(), lo: w.ask(c.set)})
-			continue
-		}
-		for j := len(c.of) - 1; j >= 0; j-- {
-			fail = w.test(c.of[j], hold, fail, add)
-		}
-		next = fail
+	for _, c := range slices.Backward(e.conds) {
+		next = ops.cond(&c, next)
 	}
 	if next == toFail { // at once: the offset of that would say that there is nothing to ask
-		next = add(op{kind: opHas, of: vProto, yes: toFail, no: toFail})
+		next = ops.add(op{kind: opHas, of: vProto, yes: toFail, no: toFail})
 	}
-	at := w.room(opSize*len(ops), rowAlign)
-	offset := func(n int) uint32 {
-		switch n {
-		case toFail:
-			return opFail
-		case toDone:
-			return opDone
-		}
-		return uint32(at + opSize*(len(ops)-1-n))
+	return ops.write(next)
+}
+
+func (ops *operations) add(o op) int {
+	ops.list = append(ops.list, o)
+	return len(ops.list) - 1
+}
+
+// call is what an entry ends in that calls a list.
+func (ops *operations) call(e *entry) (int, error) {
+	to, err := ops.number(e.to)
+	if err != nil {
+		return 0, err
 	}
-	for n, o := range ops {
-		to := int(offset(n))
-		w.put(to, uint32(o.kind)|uint32(o.of)<<8)
-		w.put(to+4, offset(o.yes))
-		w.put(to+8, offset(o.no))
-		w.put(to+12, o.mask)
-		w.put(to+16, o.lo)
-		w.put(to+20, o.hi)
-		if o.kind == opCount {
-			if err := w.count(to+16, o.counted); err != nil {
-				return 0, err
-			}
-		}
+	behind, err := ops.number(e.back)
+	if err != nil {
+		return 0, err
 	}
-	return offset(next), nil
+	end, err := ops.number(e.end)
+	if err != nil {
+		return 0, err
+	}
+	return ops.add(op{kind: opCall, yes: toDone, no: toDone, mask: to, lo: behind, hi: end}), nil
+}
+
+// action does something, and goes on at next.
+func (ops *operations) action(a action, next int) int {
+	o := op{kind: a.kind, yes: next, no: next, mask: a.mask, lo: a.and, hi: a.xor}
+	switch a.kind {
+	case opCount:
+		o.counted = a
+	case opMark, opRestore:
+		ops.Shape.Sets |= SetsMark
+	case opNoTrack:
+		ops.Shape.Sets |= SetsTrack
+	case opZone:
+		ops.Shape.Sets |= SetsZone
+	case opDS:
+		ops.Shape.Sets |= SetsDS
+	}
+	return ops.add(o)
+}
+
+// cond asks for a condition, and goes on at next where it holds.
+func (ops *operations) cond(c *cond, next int) int {
+	hold, fail := next, toFail
+	if c.not {
+		hold, fail = toFail, next
+	}
+	if c.set != nil {
+		return ops.add(op{kind: opSet, yes: hold, no: fail, mask: c.set.ask(), lo: ops.ask(c.set)})
+	}
+	for _, t := range slices.Backward(c.of) { // one of them has to hold
+		fail = ops.test(t, hold, fail)
+	}
+	return fail
 }
 
 // test writes the operations of one test, which lead to hold or to fail, and gives the first.
-func (w *writer) test(t test, hold, fail int, add func(op) int) int {
+func (ops *operations) test(t test, hold, fail int) int {
 	kind := opTest
 	if t.word6 { // programs have the addresses of each packet
 		kind = opWord6
 	} else {
-		w.Shape.Asks |= 1 << t.of
+		ops.Shape.Asks |= 1 << t.of
 	}
 	in, out := hold, fail
 	if t.not {
 		in, out = fail, hold
 	}
 	next := out
-	for i := len(t.ranges) - 1; i >= 0; i-- {
-		r := t.ranges[i]
+	for _, r := range slices.Backward(t.ranges) {
 		if r.Lo.Compare(ruleset.Max(32)) > 0 {
 			continue
 		}
@@ -129,10 +129,40 @@ func (w *writer) test(t test, hold, fail int, add func(op) int) int {
 		if r.Hi.Compare(ruleset.Max(32)) > 0 {
 			hi = ^uint32(0)
 		}
-		next = add(op{kind: kind, of: t.of, yes: in, no: next, mask: t.mask, lo: uint32(r.Lo.Lo), hi: hi})
+		next = ops.add(op{kind: kind, of: t.of, yes: in, no: next, mask: t.mask, lo: uint32(r.Lo.Lo), hi: hi})
 	}
 	if t.not && !t.word6 {
-		next = add(op{kind: opHas, of: t.of, yes: next, no: fail}) // what is missing fails the test, turned around or not
+		next = ops.add(op{kind: opHas, of: t.of, yes: next, no: fail}) // what is missing fails the test, turned around or not
 	}
 	return next
+}
+
+// write puts the operations into the image in the order in which they are met, and gives the offset of the first.
+func (ops *operations) write(first int) (uint32, error) {
+	last := len(ops.list) - 1
+	at := ops.room(opSize*len(ops.list), rowAlign)
+	offset := func(n int) uint32 {
+		switch n {
+		case toFail:
+			return opFail
+		case toDone:
+			return opDone
+		}
+		return uint32(at + opSize*(last-n))
+	}
+	for n, o := range ops.list {
+		to := int(offset(n))
+		ops.put(to, uint32(o.kind)|uint32(o.of)<<8)
+		ops.put(to+4, offset(o.yes))
+		ops.put(to+8, offset(o.no))
+		ops.put(to+12, o.mask)
+		ops.put(to+16, o.lo)
+		ops.put(to+20, o.hi)
+		if o.kind == opCount {
+			if err := ops.count(to+16, o.counted); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return offset(first), nil
 }
