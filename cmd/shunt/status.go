@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -207,15 +209,8 @@ func total(byReason map[string]uint64) (n uint64) {
 
 // topReasons are the three most frequent reasons of packets that were not forwarded.
 func topReasons(slow map[string]uint64) string {
-	names := make([]string, 0, len(slow))
-	for name := range slow {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if slow[a] != slow[b] {
-			return int(min(1, max(-1, int64(slow[b])-int64(slow[a]))))
-		}
-		return strings.Compare(a, b)
+	names := slices.SortedFunc(maps.Keys(slow), func(a, b string) int {
+		return cmp.Or(cmp.Compare(slow[b], slow[a]), strings.Compare(a, b))
 	})
 	var parts []string
 	for _, name := range names[:min(3, len(names))] {

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -199,15 +201,5 @@ func (d *Daemon) removeFolders() {
 func (d *Daemon) served() []*member {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := make([]*member, 0, len(d.members))
-	for _, m := range d.members {
-		out = append(out, m)
-	}
-	slices.SortFunc(out, func(a, b *member) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
-	return out
+	return slices.SortedFunc(maps.Values(d.members), func(a, b *member) int { return strings.Compare(a.name, b.name) })
 }

@@ -5,6 +5,7 @@ package graph
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/model"
@@ -145,14 +146,7 @@ func Some(names []string) string {
 }
 
 // Has says whether the port is attached at hook.
-func (p Port) Has(hook Hook) bool {
-	for _, h := range p.Hooks {
-		if h == hook {
-			return true
-		}
-	}
-	return false
-}
+func (p Port) Has(hook Hook) bool { return slices.Contains(p.Hooks, hook) }
 
 // Input is a logical layer-3 interface as packets reach it through a port.
 type Input struct {

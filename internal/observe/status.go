@@ -5,7 +5,6 @@ package observe
 import (
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/shuntnet/shunt/internal/api"
@@ -224,8 +223,8 @@ func carrier(s *control.State, p *graph.Port) *graph.Port {
 
 func port(s *control.State, index int) *graph.Port {
 	ports := s.Graph.Ports // in the order of their numbers
-	i := sort.Search(len(ports), func(i int) bool { return ports[i].Index >= index })
-	if i == len(ports) || ports[i].Index != index {
+	i, found := slices.BinarySearchFunc(ports, index, func(p *graph.Port, index int) int { return p.Index - index })
+	if !found {
 		return nil
 	}
 	return ports[i]
