@@ -43,9 +43,12 @@ func (e *Engine) Do(ctx context.Context, fn func(*datapath.Datapath) error) erro
 	}
 }
 
-// serve runs what Do has queued.
+// serveFor is how long calls are answered before the loop looks after everything else: those who ask without a pause must not keep it from a sign of life.
+const serveFor = beatEvery / 5
+
+// serve runs what Do has queued, for a while.
 func (e *Engine) serve() {
-	for {
+	for end := time.Now().Add(serveFor); time.Now().Before(end); {
 		select {
 		case fn := <-e.calls:
 			fn()
@@ -53,6 +56,7 @@ func (e *Engine) serve() {
 			return
 		}
 	}
+	e.reader.Wake() // there may be more
 }
 
 // SetPolicy replaces what the user asked for, and makes a round of it.
