@@ -3,8 +3,8 @@
 package datapath
 
 import (
+	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/shuntnet/shunt/internal/graph"
@@ -25,7 +25,7 @@ type Failure struct {
 }
 
 // Apply brings the kernel from what it has to the plan. The snapshot must be older than the reading that the plan came from. Failures
-// of single devices are returned and leave those devices to Linux; an error means that the shared tables are in doubt, and then
+// of single devices are returned and leave those devices to Linux; an error means that the shared tables are in doubt, or that some device could not be left to Linux, and then
 // nothing is forwarded until an Apply succeeds. A plan that was applied is never changed: what the next one shares with it needs nothing done.
 func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 	d.changed = d.Stale()
@@ -60,7 +60,11 @@ func (d *Datapath) Apply(plan *synth.Plan, s *Snapshot) ([]Failure, error) {
 		return nil, d.stop(err)
 	}
 	d.load(jobs)
-	failures := slices.Concat(d.put(jobs), d.releaseOthers(plan))
+	failures := d.put(jobs)
+	more, stuck := d.releaseOthers(plan)
+	if failures = append(failures, more...); stuck != nil {
+		return failures, d.stop(stuck)
+	}
 	if !alike {
 		maps.DeleteFunc(d.retired, func(key hookKey, _ Counts) bool { return !plan.Has(key.index) })
 	}
@@ -95,8 +99,8 @@ func (d *Datapath) put(jobs []*job) (failures []Failure) {
 	return failures
 }
 
-// releaseOthers stops the programs that the plan of this turn does not want.
-func (d *Datapath) releaseOthers(plan *synth.Plan) (failures []Failure) {
+// releaseOthers stops the programs that the plan of this turn does not want; stuck is the error of one that goes on.
+func (d *Datapath) releaseOthers(plan *synth.Plan) (failures []Failure, stuck error) {
 	for key, a := range d.ports {
 		if a.turn == d.turn {
 			continue
@@ -105,9 +109,12 @@ func (d *Datapath) releaseOthers(plan *synth.Plan) (failures []Failure) {
 		d.changed = d.changed || a.prog != nil
 		if err := d.release(key, a, plan); err != nil {
 			failures = append(failures, Failure{key.index, key.hook, err})
+			if a.runs() {
+				stuck = fmt.Errorf("device %d goes on by what is no longer so (%s): %w", key.index, key.hook, err)
+			}
 		}
 	}
-	return failures
+	return failures, stuck
 }
 
 // others are the ports that a plan had otherwise or not at all, and whether the devices are the same. Both are in the order of their numbers.

@@ -197,6 +197,12 @@ func (a *attachment) empty(pass *ebpf.Program) error {
 	return nil
 }
 
+// runs says whether packets still meet the program that was put in place last: also after an attempt to replace it, or to empty the hook, that failed.
+func (a *attachment) runs() bool {
+	h, is := a.hold.(linkHold)
+	return a.prog != nil && !(is && h.severed())
+}
+
 // unused says for how long everything has gone to Linux.
 func (a *attachment) unused() time.Duration {
 	if a.prog != nil {
