@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -129,6 +131,69 @@ func TestStaleSocketIsReplacedAndLiveOneRefused(t *testing.T) {
 	}
 	if err := (&Client{RuntimeDir: filepath.Dir(path)}).Call(context.Background(), VerbStatus, nil, nil); err != nil {
 		t.Error("the refused one disturbed the living:", err)
+	}
+}
+
+// Of several that start in the same moment one listens, and its socket is the one that is there.
+func TestListenAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	for range 200 {
+		servers := make(chan *Server, 8)
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		for range cap(servers) {
+			wg.Go(func() {
+				<-begin
+				s, err := Listen(Socket(dir), slog.New(slog.DiscardHandler))
+				if err != nil {
+					if !errors.Is(err, ErrInUse) {
+						t.Error(err)
+					}
+					return
+				}
+				servers <- s
+			})
+		}
+		close(begin)
+		wg.Wait()
+		close(servers)
+		n := 0
+		for s := range servers {
+			n++
+			defer s.Close()
+			if !answers(Socket(dir)) {
+				t.Error("who listens cannot be reached")
+			}
+			s.Close()
+		}
+		if n != 1 {
+			t.Fatalf("%d listen", n)
+		}
+	}
+}
+
+// A daemon that is stopped, and has more callers waiting than the kernel lets wait, keeps its socket.
+func TestListenerThatDoesNotAccept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shunt.sock")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer syscall.Close(fd)
+		err = syscall.Bind(fd, &syscall.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = syscall.Listen(fd, 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		var c net.Conn
+		if c, err = net.Dial("unix", path); err == nil {
+			defer c.Close()
+		}
+	}
+	if _, err := Listen(path, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
+		t.Error(err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -33,6 +34,7 @@ type Handler func(ctx context.Context, r *Request, send func(any) error) (any, e
 // Server answers on a socket.
 type Server struct {
 	path     string
+	claim    *os.File // of the socket's folder
 	listener *net.UnixListener
 	handle   Handler
 	log      *slog.Logger
@@ -40,16 +42,60 @@ type Server struct {
 	wg       sync.WaitGroup
 }
 
-// ErrInUse is returned by Listen when a daemon answers on the socket.
+// ErrInUse is returned by Listen when a daemon answers on the socket, or is about to.
 var ErrInUse = errors.New("a shunt daemon already answers there; stop it with `shunt stop`, or choose another --runtime-dir")
+
+// claimWait is how long Listen waits for the folder of a daemon that is on its way: one that ends gives it up, one that starts answers.
+const claimWait = time.Second
 
 // Listen opens the socket, in place of one that a dead daemon left.
 func Listen(path string, log *slog.Logger) (*Server, error) {
 	if len(path) > longestPath {
 		return nil, fmt.Errorf("listening on %s: a socket's path has at most %d bytes, this one %d; choose a shorter --runtime-dir", path, longestPath, len(path))
 	}
-	if c, err := net.Dial("unix", path); err == nil {
+	claimed, err := claim(path)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", path, err)
+	}
+	s, err := listen(path, log)
+	if err != nil {
+		claimed.Close()
+		return nil, err
+	}
+	s.claim = claimed
+	return s, nil
+}
+
+// claim makes sure that nobody else opens or replaces the socket meanwhile: of two that look for a daemon at once neither finds one, and the second would remove the first one's socket, without which
+// a daemon cannot be asked or stopped. The lock is on the folder itself, so that nothing is left there, and the kernel gives it up with the process.
+func claim(path string) (*os.File, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(claimWait); ; time.Sleep(claimWait / 50) {
+		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return dir, nil // where the file system knows no locks there is none to be had
+		}
+		if answers(path) || time.Now().After(end) {
+			dir.Close()
+			return nil, ErrInUse
+		}
+	}
+}
+
+// answers says whether somebody listens on the socket, also one who has too many callers waiting.
+func answers(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
 		c.Close()
+	}
+	return err == nil || errors.Is(err, syscall.EAGAIN)
+}
+
+// listen opens the socket once that is claimed.
+func listen(path string, log *slog.Logger) (*Server, error) {
+	if answers(path) { // an older version, which makes no claim
 		return nil, fmt.Errorf("listening on %s: %w", path, ErrInUse)
 	}
 	if removed, err := RemoveSocket(path); err != nil {
@@ -117,7 +163,10 @@ func (s *Server) Serve(ctx context.Context, h Handler) {
 }
 
 // StopListening removes the socket; requests under way go on.
-func (s *Server) StopListening() { s.listener.Close() }
+func (s *Server) StopListening() {
+	s.listener.Close()
+	s.claim.Close()
+}
 
 // Close ends the server and removes the socket; requests under way are cut off.
 func (s *Server) Close() {
