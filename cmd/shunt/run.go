@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -56,10 +54,12 @@ A configuration file has the options' names as keys:
 		if err != nil {
 			return err
 		}
+		log, flush := conf.logger(c.ErrOrStderr())
+		defer flush()
 		o := daemon.Options{
 			RuntimeDir: g.runtimeDir,
 			Policy:     graph.Policy{Hook: conf.Hook.text, Strict: conf.Strict, Include: plain(conf.Interfaces), Exclude: plain(conf.Exclude), Wires: strings.Fields(os.Getenv(wires))},
-			Netns:      plain(conf.Netns), Once: once, Metrics: conf.Metrics.text, Watchdog: conf.Watchdog.limit, Version: version(), Log: conf.logger(c.ErrOrStderr()),
+			Netns:      plain(conf.Netns), Once: once, Metrics: conf.Metrics.text, Watchdog: conf.Watchdog.limit, Version: version(), Log: log,
 		}
 		if o.Tier, err = onlyTier(); err != nil {
 			return err
@@ -104,14 +104,4 @@ func configured(file string, given *config, set *pflag.FlagSet) (*config, error)
 	}
 	conf.override(given, set)
 	return conf, nil
-}
-
-// logger writes to w as the configuration says.
-func (c *config) logger(w io.Writer) *slog.Logger {
-	level := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel.text]
-	o := &slog.HandlerOptions{Level: level}
-	if c.LogFormat.text == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
 }
