@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -293,6 +295,61 @@ func TestMetricsAddressIsLogged(t *testing.T) {
 	close()
 	if !strings.Contains(told.String(), `"address":"127.0.0.1:`) {
 		t.Error(told.String())
+	}
+}
+
+// Whoever reaches the address of metrics keeps no connection, and has no more than a few at a time.
+func TestMetricsConnections(t *testing.T) {
+	var told strings.Builder
+	d := &Daemon{Options: Options{Metrics: "127.0.0.1:0", Log: slog.New(slog.NewJSONHandler(&told, nil))}}
+	end, err := d.serveMetrics()
+	if err != nil {
+		t.Skip("this machine has no loopback: ", err)
+	}
+	defer end()
+	var logged struct{ Address string }
+	if err := json.Unmarshal([]byte(told.String()), &logged); err != nil {
+		t.Fatal(err)
+	}
+	call := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", logged.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ask := func(c net.Conn) {
+		t.Helper()
+		if _, err := c.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(c net.Conn, within time.Duration) error {
+		c.SetReadDeadline(time.Now().Add(within))
+		_, err := io.ReadAll(c) // to the end of the connection
+		return err
+	}
+	first := call()
+	ask(first)
+	if err := answer(first, patience); err != nil {
+		t.Errorf("a connection stays after its answer: %v", err)
+	}
+	silent := make([]net.Conn, scrapers)
+	for i := range silent {
+		silent[i] = call()
+	}
+	late := call()
+	ask(late)
+	if err := answer(late, 200*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("beside %d who say nothing another one is served: %v", scrapers, err)
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	if err := answer(late, patience); err != nil {
+		t.Errorf("whoever waited has no answer: %v", err)
 	}
 }
 

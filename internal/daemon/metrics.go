@@ -6,18 +6,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/shuntnet/shunt/internal/api"
 	"github.com/shuntnet/shunt/internal/model"
 )
 
-const scrapeLimit = 5 * time.Second
+const (
+	scrapeLimit = 5 * time.Second
+	scrapers    = 32 // who are connected at a time; others wait. Whoever reaches the address could else use up the daemon's descriptors, without which nothing is forwarded
+)
 
 // serveMetrics answers Prometheus on the address; close ends it.
 func (d *Daemon) serveMetrics() (close func(), err error) {
@@ -29,9 +34,10 @@ func (d *Daemon) serveMetrics() (close func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: logger{d}}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: scrapeLimit}
+	server := &http.Server{Handler: mux, ReadTimeout: scrapeLimit, WriteTimeout: 2 * scrapeLimit, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelError)}
+	server.SetKeepAlivesEnabled(false) // nobody stays
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(l, scrapers)); !errors.Is(err, http.ErrServerClosed) {
 			d.Log.Error("serving metrics", "err", err)
 		}
 	}()
