@@ -88,11 +88,11 @@ type programKey struct {
 
 // Open probes the kernel, makes the shared maps, and adopts what an earlier daemon left attached.
 func Open(o Options) (*Datapath, error) {
-	kernel, err := kernelTypes()
+	kernel, found, err := typesOf(moduleTypes)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := loadObjects(o.Log, kernel)
+	objects, err := loadObjects(o.Log, kernel, found)
 	if err != nil {
 		return nil, err
 	}

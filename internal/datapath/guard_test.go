@@ -21,7 +21,7 @@ func TestLegacyTablesHaveWords(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel[:1]) // without modules
+		objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel[:1], "") // without modules
 		if err != nil {
 			return err
 		}

@@ -26,11 +26,11 @@ func typical() bpfobj.Config {
 func objectsForTest(t testing.TB) *objects {
 	t.Helper()
 	lab.RequireRoot(t)
-	kernel, err := kernelTypes()
+	kernel, found, err := typesOf(moduleTypes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := loadObjects(slog.Default(), kernel)
+	o, err := loadObjects(slog.Default(), kernel, found)
 	if err != nil {
 		t.Fatal(err)
 	}

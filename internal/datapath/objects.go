@@ -39,7 +39,7 @@ const (
 
 // objects are the compiled programs as specifications, and the maps that all programs of the namespace share.
 type objects struct {
-	programs             map[graph.Hook]*ebpf.ProgramSpec
+	programs             map[graph.Hook]*ebpf.ProgramSpec // see tied
 	stubs                *ebpf.CollectionSpec
 	rodata               *ebpf.MapSpec
 	stats                *ebpf.MapSpec
@@ -76,10 +76,10 @@ type foldKey struct {
 // maxFolded bounds the memory of the above: a program takes about 120 KiB.
 const maxFolded = 64
 
-func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
+func loadObjects(log *slog.Logger, kernel []*btf.Spec, found string) (*objects, error) {
 	o := &objects{log: log, lines4: minLines4, maps: map[string]*ebpf.Map{}, met: map[string]bool{}, triedBridges: moduleLive(bridgeModule), triedVeth: moduleLive(vethModule)}
 	o.newcomers()
-	if err := o.fill(kernel); err != nil {
+	if err := o.fill(kernel, found); err != nil {
 		o.close()
 		return nil, err
 	}
@@ -87,8 +87,8 @@ func loadObjects(log *slog.Logger, kernel []*btf.Spec) (*objects, error) {
 }
 
 // fill reads the objects, makes the maps that programs share, and loads the programs that the daemon runs for itself. What there is after an error is for close.
-func (o *objects) fill(kernel []*btf.Spec) error {
-	specs, err := o.tie(kernel)
+func (o *objects) fill(kernel []*btf.Spec, found string) error {
+	all, err := o.tie(kernel, found)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (o *objects) fill(kernel []*btf.Spec) error {
 	if err != nil {
 		return fmt.Errorf("reading the guard object: %w", err)
 	}
-	if err := o.makeMaps(specs); err != nil {
+	if err := o.makeMaps(all); err != nil {
 		return err
 	}
 	o.unbound, o.findsSets = guard.Programs["shunt_guard"], guard.Programs["shunt_find_sets"]
@@ -120,18 +120,19 @@ func (o *objects) fill(kernel []*btf.Spec) error {
 }
 
 // makeMaps makes the maps of the objects, of which the first is XDP's, but for those that each port, or each size of rules, has of its own.
-func (o *objects) makeMaps(specs []*ebpf.CollectionSpec) error {
-	xdp := specs[0]
-	o.rodata, o.stats, o.ruleData, o.ruleCounts = xdp.Maps[rodata], xdp.Maps[statsMap], xdp.Maps[rulesMap], xdp.Maps[countMap]
+func (o *objects) makeMaps(all []map[string]*ebpf.MapSpec) error {
+	xdp := all[0]
+	o.rodata, o.stats, o.ruleData, o.ruleCounts = xdp[rodata], xdp[statsMap], xdp[rulesMap], xdp[countMap]
 	cpus, err := possibleCPUs()
 	if err != nil {
 		return err
 	}
-	for _, spec := range specs {
-		for name, m := range spec.Maps {
+	for _, maps := range all {
+		for name, spec := range maps {
 			if name == rodata || name == statsMap || name == rulesMap || name == countMap || o.maps[name] != nil {
 				continue
 			}
+			m := spec.Copy()
 			if name == liveMap {
 				m.Flags |= unix.BPF_F_MMAPABLE
 			}
@@ -152,9 +153,37 @@ func (o *objects) makeMaps(specs []*ebpf.CollectionSpec) error {
 	return nil
 }
 
-// tie reads the programs and ties them to the kernel. The first of the objects is XDP's.
-func (o *objects) tie(kernel []*btf.Spec) (specs []*ebpf.CollectionSpec, err error) {
-	programs := map[graph.Hook]*ebpf.ProgramSpec{}
+// tied are the programs, tied to the kernel, and the maps that they refer to. All namespaces share them, and nobody changes them: instructions alone take five megabytes, and making them takes more than
+// half of the CPU time in which a namespace's data path is opened.
+type tied struct {
+	modules  string // whose types were there
+	programs map[graph.Hook]*ebpf.ProgramSpec
+	maps     []map[string]*ebpf.MapSpec // by object, that of XDP first
+}
+
+var lastTied struct {
+	sync.Mutex
+	*tied
+}
+
+// tie has the programs tied to the kernel, and gives the maps that they refer to.
+func (o *objects) tie(kernel []*btf.Spec, modules string) (maps []map[string]*ebpf.MapSpec, err error) {
+	lastTied.Lock()
+	defer lastTied.Unlock()
+	if lastTied.tied == nil || lastTied.modules != modules {
+		now, err := newTied(kernel, modules)
+		if err != nil {
+			return nil, err
+		}
+		lastTied.tied = now
+	}
+	o.programs, o.folded, o.large = lastTied.programs, map[foldKey]asm.Instructions{}, map[foldKey]bool{}
+	return lastTied.maps, nil
+}
+
+// newTied reads the programs and ties them to the kernel.
+func newTied(kernel []*btf.Spec, modules string) (*tied, error) {
+	t := &tied{modules: modules, programs: map[graph.Hook]*ebpf.ProgramSpec{}}
 	for _, object := range []struct {
 		hook graph.Hook
 		name string
@@ -171,15 +200,15 @@ func (o *objects) tie(kernel []*btf.Spec) (specs []*ebpf.CollectionSpec, err err
 		if prog.Instructions, err = resolve(prog.Instructions, kernel); err != nil {
 			return nil, err
 		}
-		programs[object.hook] = prog
-		specs = append(specs, spec)
+		t.programs[object.hook] = prog
+		t.maps = append(t.maps, spec.Maps)
 	}
 	for linear, frags := range map[graph.Hook]graph.Hook{linearXDP: graph.XDP, genericLinearXDP: genericXDP} {
-		programs[linear] = programs[frags].Copy()
-		programs[linear].Flags &^= unix.BPF_F_XDP_HAS_FRAGS
+		spec := *t.programs[frags] // of the same instructions
+		spec.Flags &^= unix.BPF_F_XDP_HAS_FRAGS
+		t.programs[linear] = &spec
 	}
-	o.programs, o.folded, o.large = programs, map[foldKey]asm.Instructions{}, map[foldKey]bool{}
-	return specs, nil
+	return t, nil
 }
 
 // bind loads one of the programs that the daemon runs for itself.
@@ -253,10 +282,10 @@ func (d *Datapath) meetConntrack() {
 	if d.features.lacksConntrack == nil && d.features.NAT && d.features.Flowtable || !d.objects.newcomers() {
 		return
 	}
-	kernel, err := kernelTypes()
+	kernel, found, err := typesOf(moduleTypes)
 	if err == nil {
 		d.behind.end() // nobody else uses the programs
-		_, err = d.objects.tie(kernel)
+		_, err = d.objects.tie(kernel, found)
 	}
 	if err != nil {
 		d.log.Warn("packets of tracked connections go to Linux", "err", err)

@@ -123,11 +123,11 @@ func Probe() (f Features, err error) {
 
 // probing calls use with objects of its own and what the kernel offers, and leaves nothing behind.
 func probing(use func(o *objects, f Features) error) error {
-	kernel, err := kernelTypes()
+	kernel, modules, err := typesOf(moduleTypes)
 	if err != nil {
 		return err
 	}
-	objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel)
+	objects, err := loadObjects(slog.New(slog.DiscardHandler), kernel, modules)
 	if err != nil {
 		return err
 	}

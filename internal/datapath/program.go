@@ -29,7 +29,8 @@ func (o *objects) specialised(hook graph.Hook, c bpfobj.Config, bound map[string
 	if err != nil {
 		return nil, err
 	}
-	spec := o.programs[hook].Copy()
+	made := *o.programs[hook]
+	spec := &made
 	spec.Instructions = insns
 	if slices.Contains(specialise.Maps(insns), rodata) {
 		// Something is read by a computed address; the verifier gets the values from a frozen map instead.

@@ -163,19 +163,22 @@ const vethModule = "veth"
 const bridgeModule = "bridge"
 
 // kernelTypes loads the type information that programs are tied to.
-func kernelTypes() ([]*btf.Spec, error) { return typesOf(moduleTypes) }
+func kernelTypes() ([]*btf.Spec, error) {
+	types, _, err := typesOf(moduleTypes)
+	return types, err
+}
 
-// typesOf loads the kernel's own type information, and that of those modules which are there.
-func typesOf(modules []string) ([]*btf.Spec, error) {
+// typesOf loads the kernel's own type information, and that of those modules which are there. found says which ones these are.
+func typesOf(modules []string) (out []*btf.Spec, found string, err error) {
 	kernel, err := bpfobj.KernelTypes()
 	if err != nil {
-		return nil, fmt.Errorf("reading the kernel's type information (needs CONFIG_DEBUG_INFO_BTF): %w", err)
+		return nil, "", fmt.Errorf("reading the kernel's type information (needs CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
-	out := []*btf.Spec{kernel}
+	out = []*btf.Spec{kernel}
 	for _, name := range modules {
 		if module, err := bpfobj.ModuleTypes(name, kernel); err == nil {
-			out = append(out, module)
+			out, found = append(out, module), found+" "+name
 		}
 	}
-	return out, nil
+	return out, found, nil
 }

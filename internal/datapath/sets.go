@@ -116,7 +116,7 @@ func (d *Datapath) findSet(s image.Set) (uint64, error) {
 
 // findSetLayout reads the layout of ipset's structures from the kernel's type information.
 func findSetLayout() (out setLayout, err error) {
-	types, err := typesOf(setModules)
+	types, _, err := typesOf(setModules)
 	if err != nil {
 		return out, err
 	}

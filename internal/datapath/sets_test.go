@@ -66,11 +66,11 @@ func TestSetLayout(t *testing.T) {
 // slow.
 func TestProgramsAskSets(t *testing.T) {
 	lab.RequireRoot(t)
-	kernel, err := kernelTypes()
+	kernel, found, err := typesOf(moduleTypes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := loadObjects(slog.New(slog.DiscardHandler), kernel)
+	o, err := loadObjects(slog.New(slog.DiscardHandler), kernel, found)
 	if err != nil {
 		t.Fatal(err)
 	}
