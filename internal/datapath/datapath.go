@@ -54,6 +54,7 @@ type Datapath struct {
 	changed         bool              // the round has changed something
 	lives           map[int]int       // by ifindex: the device that attachments and tables speak of
 	seen            map[int]time.Time // by ifindex: when a plan first had the device; not those of the first plan
+	growth          growthOf4
 	attachXDP       func(link.XDPOptions) (link.Link, error)
 	neighSeen       uint64 // stamp up to which used neighbours were reported
 	neighNewest     uint64 // the newest stamp at the last report

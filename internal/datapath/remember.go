@@ -52,18 +52,47 @@ func (d *Datapath) fit(routes int) {
 		d.log.Warn("the memory of route lookups stays as it is", "err", err)
 		return
 	}
-	lines := lines4(routes, cpus, memory)
-	if lines <= d.objects.lines4 {
-		return
+	before := d.objects.lines4
+	err = d.growth.grow(before, lines4(routes, cpus, memory), time.Now(), func(lines uint32) error {
+		d.behind.end() // nobody else refers to the map by name
+		return d.objects.resize(lines, cpus)
+	})
+	if err != nil {
+		d.log.Warn("the memory of route lookups is smaller than the routes ask for", "lines", d.objects.lines4, "err", err)
 	}
-	d.behind.end() // nobody else refers to the map by name
-	if err := d.objects.resize(lines, cpus); err != nil {
-		d.log.Warn("the memory of route lookups stays as it is", "err", err)
+	if d.objects.lines4 == before {
 		return
 	}
 	for _, a := range d.ports {
 		a.forget()
 	}
+}
+
+// growthOf4 remembers how large the memory of lookups was to be and could not: to ask for that costs the work behind the loop, and there is a round each second.
+type growthOf4 struct {
+	refused uint32 // lines for each CPU
+	when    time.Time
+}
+
+// growAgain is when it is asked for again.
+const growAgain = time.Minute
+
+// grow gets as many lines as are wanted, or as many as can be had if that is more than there are. The error is of those that were wanted.
+func (g *growthOf4) grow(have, want uint32, now time.Time, resize func(lines uint32) error) (refused error) {
+	if want <= have || want == g.refused && now.Sub(g.when) < growAgain {
+		return nil
+	}
+	g.refused = 0
+	for lines := want; lines > have; lines /= growth {
+		err := resize(lines)
+		if err == nil {
+			break
+		}
+		if g.refused == 0 {
+			g.refused, g.when, refused = want, now, err
+		}
+	}
+	return refused
 }
 
 // resize replaces the map of destinations.

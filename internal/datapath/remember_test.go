@@ -5,8 +5,11 @@ package datapath
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
@@ -28,6 +31,45 @@ func TestLines4(t *testing.T) {
 		if got := lines4(c.routes, c.cpus, c.memory); got != c.want {
 			t.Errorf("%d routes, %d CPUs, %d MiB: %d lines for each CPU, want %d", c.routes, c.cpus, c.memory>>20, got, c.want)
 		}
+	}
+}
+
+// Where there is no memory for what routes ask for, what can be had is taken, and the rest is asked for again a minute later, or when it is another size.
+func TestLines4ThatCannotBeHad(t *testing.T) {
+	var g growthOf4
+	have, most, now := uint32(minLines4), uint32(1<<13), time.Now()
+	var asked []uint32
+	grow := func(want uint32) error {
+		asked = nil
+		return g.grow(have, want, now, func(lines uint32) error {
+			if asked = append(asked, lines); lines > most {
+				return unix.ENOMEM
+			}
+			have = lines
+			return nil
+		})
+	}
+	for _, step := range []struct {
+		after time.Duration
+		most  uint32 // of what there is from then on
+		want  uint32
+		asks  []uint32
+		fails bool
+	}{
+		{0, 1 << 13, 1 << 19, []uint32{1 << 19, 1 << 16, 1 << 13}, true},
+		{time.Second, 1 << 13, 1 << 19, nil, false},
+		{time.Second, 1 << 13, 1 << 16, []uint32{1 << 16}, true},
+		{growAgain, 1 << 16, 1 << 19, []uint32{1 << 19, 1 << 16}, true},
+		{growAgain - 1, 1 << 19, 1 << 19, nil, false},
+		{1, 1 << 19, 1 << 19, []uint32{1 << 19}, false},
+	} {
+		now, most = now.Add(step.after), step.most
+		if err := grow(step.want); (err != nil) != step.fails || !slices.Equal(asked, step.asks) {
+			t.Errorf("%+v: asked for %d, %v", step, asked, err)
+		}
+	}
+	if have != 1<<19 {
+		t.Errorf("in the end there are %d lines", have)
 	}
 }
 
