@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/graph"
@@ -98,5 +100,47 @@ func TestStubOfAMovedDeviceIsNotAdopted(t *testing.T) {
 	}
 	if err != nil || dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached {
 		t.Errorf("the device that was moved still has the stub (%v)", err)
+	}
+}
+
+// What a daemon left in a slot that somebody else held while it died is taken out by the next one, also where that wants no program there.
+func TestAdoptedSlotIsEmpty(t *testing.T) {
+	n := lab.BuildLineT(t, lab.LineOptions{Receive: lab.ReceiveGRO})
+	pins, index := t.TempDir()+"/bpf", n.Port(lab.Dut, "in").Index
+	err := n.Node(lab.Dut).Do(func() error {
+		before, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		a, err := before.attachStub(index)
+		if err != nil {
+			return err
+		}
+		defer a.slot.Close() // as who lists maps at that moment
+
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Flags: unix.BPF_F_XDP_HAS_FRAGS, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // XDP_PASS
+		if err == nil {
+			defer prog.Close()
+			err = a.slot.Put(uint32(0), prog)
+		}
+		if err != nil {
+			return err
+		}
+		before.Close() // which knows nothing of it
+		a.hold.close()
+		after, err := Open(Options{PinDir: pins, Watchdog: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		defer after.Detach()
+		var id uint32
+		if err := a.slot.Lookup(uint32(0), &id); !errors.Is(err, ebpf.ErrKeyNotExist) || !after.Holds(index, graph.XDP) {
+			t.Errorf("the slot has program %d (%v); it is adopted: %t", id, err, after.Holds(index, graph.XDP))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -105,6 +105,12 @@ func (d *Datapath) adoptStub(index int, path string) (*attachment, error) {
 		l.Close()
 		return nil, err
 	}
+	// The kernel has emptied it, unless somebody else had it open when the daemon before died, such as a tool that lists maps, or that daemon was still dying when this one opened it.
+	if err := slot.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		slot.Close()
+		l.Close()
+		return nil, fmt.Errorf("emptying its slot: %w", err)
+	}
 	// The kernel keeps 15 characters of a program's name, enough to tell the two stubs apart.
 	return d.withStats(&attachment{hold: linkHold{l}, slot: slot, linear: name != stubXDP})
 }
