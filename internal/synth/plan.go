@@ -195,8 +195,11 @@ func (t *Tables) egress(g *graph.Graph, before *Plan) {
 	}
 }
 
-// maxWays is the room of the maps of ways out at XDP (tx_xdp and tags). By one for which there is none, packets go to Linux (egress-slow); a host has that many VLANs if at all.
-const maxWays = 4096
+// maxWays is the room of the maps of ways out at XDP (tx_xdp and tags), maxWaysTC of that at TC (tx_tc). By one for which there is none, packets go to Linux (egress-slow); a host has that many VLANs if at all.
+const (
+	maxWays   = 4096
+	maxWaysTC = 16384
+)
 
 // with adds a device.
 func (t *Tables) with(e *graph.Egress) {
@@ -204,13 +207,13 @@ func (t *Tables) with(e *graph.Egress) {
 		t.TxXDP[uint32(e.Index)] = uint32(e.Port)
 		t.Tags[uint32(e.Index)] = tags(e)
 	}
-	if len(e.TC) == 0 {
+	if len(e.TC) == 0 && len(t.TxTC) < maxWaysTC {
 		t.TxTC[uint32(e.Index)] = uint32(e.Index) | wayOut(e)
 	}
 	if e.Bridge != nil && len(e.Bridge.XDP) == 0 && len(t.TxXDP) < maxWays {
 		t.TxXDP[uint32(e.Index)|bpfobj.Bridged] = uint32(e.Index)
 	}
-	if e.Bridge != nil && len(e.Bridge.TC) == 0 {
+	if e.Bridge != nil && len(e.Bridge.TC) == 0 && len(t.TxTC) < maxWaysTC {
 		way := uint32(e.Index)
 		if e.Bridge.Peer {
 			way |= bpfobj.ByPeer

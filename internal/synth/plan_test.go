@@ -319,3 +319,29 @@ func TestFlowsAreSampledAtTheFirstHook(t *testing.T) {
 		}
 	}
 }
+
+// The tables of ways out have as many entries as the data path has room for, and not one more, by which every round would fail.
+func TestMoreWaysOutThanThereIsRoomFor(t *testing.T) {
+	net, g := router()
+	for index := 10; index < 10+maxWaysTC; index++ {
+		g.Egress = append(g.Egress, &graph.Egress{Index: index, Port: index, Bridge: &graph.Way{}})
+	}
+	p := Build(net, g)
+	if n, tc := len(p.Tables.TxXDP), len(p.Tables.TxTC); n != maxWays || tc != maxWaysTC {
+		t.Errorf("%d ways at XDP and %d at TC, want %d and %d", n, tc, maxWays, maxWaysTC)
+	}
+	if n := len(p.Tables.Tags); n > maxWays {
+		t.Errorf("%d tags, there is room for %d", n, maxWays)
+	}
+	xdp, err := bpfobj.LoadXDP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc, err := bpfobj.LoadTC()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := xdp.Maps["tx_xdp"].MaxEntries, xdp.Maps["tags"].MaxEntries, tc.Maps["tx_tc"].MaxEntries; a != maxWays || b != maxWays || c != maxWaysTC {
+		t.Errorf("the data path has room for %d and %d ways at XDP, %d at TC", a, b, c)
+	}
+}
