@@ -43,7 +43,7 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 			return link.AttachXDP(link.XDPOptions{Program: xdp, Interface: index})
 		},
 	}
-	if haveTCX() {
+	if have, _ := haveTCX(); have {
 		things["tcx ingress"], things["tcx egress"] = tcx(ebpf.AttachTCXIngress), tcx(ebpf.AttachTCXEgress)
 	} else {
 		t.Run("tcx", func(t *testing.T) { t.Skip("this kernel has no tcx (Linux 6.6): tried") })
@@ -76,7 +76,7 @@ func TestBeatTellsWhatIsAttached(t *testing.T) {
 			}
 			expect(true, what+" goes")
 		}
-		if haveTCX() {
+		if have, _ := haveTCX(); have {
 			if err := ownHooks(d, near.Index, tcx(ebpf.AttachTCXIngress), expect); err != nil {
 				return err
 			}

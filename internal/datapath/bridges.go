@@ -18,23 +18,25 @@ func (f *Features) knowBridges(kernel []*btf.Spec) {
 	f.bridges, f.lacksBridgeType = bridgeLayout(kernel)
 }
 
-// meetBridges finds out whether programs can read the tables of this kernel's bridges.
-func (f *Features) meetBridges(o *objects) {
-	err := errors.New("kernel memory cannot be read")
-	if f.Peek != bpfobj.PeekNone {
-		at := f.bridges
-		if err = f.lacksBridgeType; err == nil {
-			if err = load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, BridgeVlans: 1, Bridges: at}); err == nil {
-				if load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: bpfobj.OntoVLANs, Bridges: at}) != nil {
-					at.DevNode = 0
-				}
-				o.bridges, f.BridgeVLANs = at, at.PortVlans != 0
-			}
-		}
+// meetBridges finds out whether programs can read the tables of this kernel's bridges, and says what is against it.
+func (f *Features) meetBridges(o *objects) error {
+	if f.Peek == bpfobj.PeekNone {
+		return errors.New("kernel memory cannot be read")
 	}
-	if f.Bridge, f.NoBridge = err == nil, ""; err != nil {
-		f.NoBridge = err.Error()
+	if f.lacksBridgeType != nil {
+		return f.lacksBridgeType
 	}
+	at := f.bridges
+	if err := load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Bridge: 1, BridgeVlans: 1, Bridges: at}); err != nil {
+		return err
+	}
+	if err := load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Onto: bpfobj.OntoVLANs, Bridges: at}); shortage(err) != nil {
+		return err
+	} else if err != nil {
+		at.DevNode = 0
+	}
+	o.bridges, f.BridgeVLANs = at, at.PortVlans != 0
+	return nil
 }
 
 // meetBridges looks again where a module has come since: with the first bridge, or the first veth.

@@ -37,6 +37,7 @@ type Datapath struct {
 	pins            pins
 	objects         *objects
 	features        Features
+	short           time.Time // when some of them could not be tried
 	watchdogJiffies uint64
 	handled         map[int]handled // of devices that no program watches
 	ports           map[hookKey]*attachment

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -66,48 +67,79 @@ func (f Features) jiffies(d time.Duration) uint64 {
 func probe(o *objects, kernel []*btf.Spec) (f Features, err error) {
 	f.KernCtx = hasFunc(kernel[0], "bpf_cast_to_kern_ctx")
 	f.VethSKB = f.KernCtx && hasStruct(kernel, "veth_xdp_buff")
-	f.SkipNeigh = fibFlag(1 << 2)
-	f.FibMark = fibFlag(1 << 5)
+	var short [4]error
+	f.SkipNeigh, short[0] = fibFlag(1 << 2)
+	f.FibMark, short[1] = fibFlag(1 << 5)
 	f.XDPFeatures = hasEnum(kernel[0], "netdev_xdp_act")
-	f.TCX = haveTCX()
+	f.TCX, short[2] = haveTCX()
 	f.NFTSeq = hasMember(kernel[0], "netns_nftables", "base_seq")
 	if f.HZ, err = hz(); err != nil {
 		return f, err
 	}
-	f.Peek = peekMode(o, !o.noCast && hasFunc(kernel[0], "bpf_rdonly_cast"))
+	f.Peek, short[3] = peekMode(o, !o.noCast && hasFunc(kernel[0], "bpf_rdonly_cast"))
+	if err := errors.Join(short[:]...); err != nil { // or the guard would be off, say, for as long as shunt runs
+		return f, fmt.Errorf("finding out what the kernel offers: %w", err)
+	}
 	switch {
 	case f.KernCtx:
 		f.Ctx = bpfobj.CtxCast
-	case f.Peek == bpfobj.PeekProbe && loads(o, bpfobj.Config{Peek: f.Peek, KernCtx: bpfobj.CtxProbe}):
-		f.Ctx = bpfobj.CtxProbe
+	case f.Peek == bpfobj.PeekProbe:
+		if err := load(o, bpfobj.Config{Peek: f.Peek, KernCtx: bpfobj.CtxProbe}); err == nil {
+			f.Ctx = bpfobj.CtxProbe
+		} else if shortage(err) != nil {
+			return f, fmt.Errorf("finding out what the kernel offers: %w", err)
+		}
 	}
 	f.knowConntrack(kernel)
 	f.knowBridges(kernel)
 	return f, nil
 }
 
-// meet tries what is needed for the first time.
-func (f *Features) meet(o *objects, n Needs) {
+// shortage is the error of a probe that failed for want of something that may be there a moment later: it says nothing of the kernel. It is nil of any other.
+func shortage(err error) error {
+	if slices.ContainsFunc([]error{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN}, func(e error) bool { return errors.Is(err, e) }) {
+		return err
+	}
+	return nil
+}
+
+// meet tries what is needed for the first time. What could not be tried is to be tried again: short.
+func (f *Features) meet(o *objects, n Needs) (short bool) {
+	try := func(tried *bool, err error) error {
+		*tried = shortage(err) == nil
+		short = short || !*tried
+		return err
+	}
 	if n.Conntrack && !f.tried.Conntrack {
-		f.tried.Conntrack = true
-		f.meetConntrack(o)
+		err := try(&f.tried.Conntrack, looksUpConnections(o, *f))
+		if f.Conntrack, f.NoConntrack = err == nil, ""; err != nil {
+			f.NoConntrack = err.Error()
+		}
 	}
 	if n.Sets && !f.tried.Sets {
-		f.tried.Sets = true
-		f.Sets = asksSets(o, *f) == nil
+		f.Sets = try(&f.tried.Sets, asksSets(o, *f)) == nil
 	}
 	if n.Bridges && !f.tried.Bridges {
-		f.tried.Bridges = true
-		f.meetBridges(o)
+		err := try(&f.tried.Bridges, f.meetBridges(o))
+		if f.Bridge, f.NoBridge = err == nil, ""; err != nil {
+			f.NoBridge = err.Error()
+		}
 	}
+	return short
 }
+
+// meetAgain is when what could not be tried is tried again: that costs the work behind the loop.
+const meetAgain = time.Minute
 
 // Meet makes sure that Features tells what the kernel offers for these parts of a configuration. The first time that one is needed programs
 // are loaded to find out, which takes some 50 ms.
 func (d *Datapath) Meet(n Needs) {
-	if tried := d.features.tried; n.Conntrack && !tried.Conntrack || n.Sets && !tried.Sets || n.Bridges && !tried.Bridges {
+	tried := d.features.tried
+	if (n.Conntrack && !tried.Conntrack || n.Sets && !tried.Sets || n.Bridges && !tried.Bridges) && time.Since(d.short) > meetAgain {
 		d.behind.end() // nobody else uses the programs
-		d.features.meet(d.objects, n)
+		if d.features.meet(d.objects, n) {
+			d.short = time.Now()
+		}
 	}
 }
 
@@ -197,7 +229,7 @@ func hasStruct(specs []*btf.Spec, name string) bool {
 }
 
 // fibFlag asks the route lookup for a flag on the loopback device; kernels that do not know a flag answer EINVAL.
-func fibFlag(flag int32) bool {
+func fibFlag(flag int32) (known bool, short error) {
 	const size = 64 // struct bpf_fib_lookup
 	insns := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R0, 0)}
 	for off := int16(-size); off < 0; off += 8 {
@@ -211,38 +243,38 @@ func fibFlag(flag int32) bool {
 	)
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: insns, License: "GPL"})
 	if err != nil {
-		return false
+		return false, shortage(err)
 	}
 	defer prog.Close()
 	const einval = ^uint32(22) + 1
 	ret, _, err := prog.Test(make([]byte, 64))
-	return err == nil && ret != einval
+	return err == nil && ret != einval, shortage(err)
 }
 
-func haveTCX() bool {
+func haveTCX() (have bool, short error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", AttachType: ebpf.AttachTCXIngress,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
-	if err != nil {
-		return false
+	if err == nil {
+		prog.Close()
+		err = tcxQuery()
 	}
-	defer prog.Close()
-	return tcxQuery() == nil
+	return err == nil, shortage(err)
 }
 
 // peekMode tries the real program with each way of watching, best first.
-func peekMode(o *objects, cast bool) uint8 {
-	try := func(mode uint8) bool {
+func peekMode(o *objects, cast bool) (mode uint8, short error) {
+	for _, mode := range []uint8{bpfobj.PeekCast, bpfobj.PeekProbe} {
+		if mode == bpfobj.PeekCast && !cast {
+			continue
+		}
 		c := bpfobj.Config{Peek: mode, Guards: 1}
 		c.Guard[0].Width = 8
-		return loads(o, c)
+		err := load(o, c)
+		if short := shortage(err); err == nil || short != nil {
+			return mode, short
+		}
 	}
-	if cast && try(bpfobj.PeekCast) {
-		return bpfobj.PeekCast
-	}
-	if try(bpfobj.PeekProbe) {
-		return bpfobj.PeekProbe
-	}
-	return bpfobj.PeekNone
+	return bpfobj.PeekNone, nil
 }
 
 // conntrackFunctions find a connection, let it go, and set when it ends.
@@ -296,14 +328,6 @@ func (f *Features) knowConntrack(kernel []*btf.Spec) {
 	})
 }
 
-// meetConntrack tries it.
-func (f *Features) meetConntrack(o *objects) {
-	err := looksUpConnections(o, *f)
-	if f.Conntrack, f.NoConntrack = err == nil, ""; err != nil {
-		f.NoConntrack = err.Error()
-	}
-}
-
 // asksSets says what is against programs that ask ipsets beside everything else that rules ask.
 func asksSets(o *objects, f Features) error {
 	if f.Peek == bpfobj.PeekNone {
@@ -315,7 +339,7 @@ func asksSets(o *objects, f Features) error {
 	}
 	before := maps.Clone(o.maps)
 	if err := s.open(o, firstRuleSize, firstCounts); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", unix.ENOMEM, err) // every kernel from 6.1 on makes such maps; the library takes it for one that does not
 	}
 	defer func() {
 		s.data.Close()
@@ -327,9 +351,6 @@ func asksSets(o *objects, f Features) error {
 	s.configure(&c)
 	return load(o, c)
 }
-
-// loads says whether both programs pass the verifier with a configuration.
-func loads(o *objects, c bpfobj.Config) bool { return load(o, c) == nil }
 
 // load tries both programs with a configuration.
 func load(o *objects, c bpfobj.Config) error {
