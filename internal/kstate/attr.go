@@ -75,7 +75,7 @@ func address(b []byte) netip.Addr {
 	return a
 }
 
-// native returns a buffer of n bytes, for fixed message headers; put32 and put16 fill it.
+// Numbers of fixed message headers, in the machine's order.
 func put32(b []byte, off int, v uint32) { binary.NativeEndian.PutUint32(b[off:], v) }
 func get32(b []byte, off int) uint32    { return binary.NativeEndian.Uint32(b[off:]) }
 func get16(b []byte, off int) uint16    { return binary.NativeEndian.Uint16(b[off:]) }

@@ -79,7 +79,7 @@ func (r *Reader) readNetfilter(n *model.Network) {
 		hooks = append(hooks, t.hooks...)
 		tracked[t.family] = tracked[t.family] || t.tracks
 	}
-	devices := []string(nil)
+	var devices []string
 	if nft.devices { // nothing but nf_tables registers hooks on devices
 		for i := range n.Links {
 			devices = append(devices, n.Links[i].Name)

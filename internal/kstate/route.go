@@ -4,175 +4,14 @@ package kstate
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"github.com/shuntnet/shunt/internal/model"
 	"golang.org/x/sys/unix"
 )
-
-// Attributes of a route that the kernel's lookup honours by itself, or that do not matter to forwarded packets. What is
-// missing here and below (and type numbers from 12 on) becomes Unknown.
-var routeIgnored = setOf(unix.RTA_DST, unix.RTA_SRC, unix.RTA_IIF, unix.RTA_OIF, unix.RTA_GATEWAY, unix.RTA_PRIORITY, unix.RTA_PREFSRC,
-	rtaProtoInfo, unix.RTA_CACHEINFO, unix.RTA_TABLE, unix.RTA_VIA, unix.RTA_PREF, unix.RTA_EXPIRES, unix.RTA_PAD, unix.RTA_UID,
-	rtaNexthopID, unix.RTA_METRICS, unix.RTA_MULTIPATH, unix.RTA_FLOW, unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE)
-
-const (
-	rtaProtoInfo = 10
-	rtaNexthopID = 30
-
-	rtcfRedirected = 0x00040000 // RTCF_REDIRECTED
-
-	rtnXResolve = 11 // last known route type
-	rtaxMTU     = 2
-	rtaxLock    = 1
-	rtaxLast    = 17 // RTAX_FASTOPEN_NO_COOKIE
-	nhHeader    = 8  // struct rtnexthop
-
-	cacheExpires = 8 // offset of rta_expires in struct rta_cacheinfo
-)
-
-// routeKey is what the kernel tells routes of a table apart by. Routes appended to each other can share it.
-type routeKey struct {
-	family model.Family
-	table  uint32
-	prefix netip.Prefix
-	tos    uint8
-	metric uint32
-}
-
-// rawRoute is what one route message says.
-type rawRoute struct {
-	model.Route
-	key         routeKey
-	nexthop     uint32 // RTA_NH_ID
-	customLocal bool   // of type local and not made by the kernel for an address
-	cached      bool   // an exception, not configuration
-	redirected  bool   // one of IPv4 that leads elsewhere: learned from an ICMP redirect
-	expires     bool   // with the time
-	typ         uint8  // RTN_*
-	from        bool   // asks for the source
-	gateway     bool
-}
-
-// notable says whether a route needs care by itself; its next-hop object may add to that.
-func (r *rawRoute) notable() bool {
-	return r.MTU != 0 || r.Encap || r.Realm || r.Multipath || r.Resilient || r.Unknown != nil
-}
-
-func decodeRoute(b []byte, rt *rawRoute) error {
-	if len(b) < unix.SizeofRtMsg {
-		return errors.New("route message too short")
-	}
-	*rt = rawRoute{}
-	dstLen := b[1]
-	rt.Family = model.IP4
-	if b[0] == unix.AF_INET6 {
-		rt.Family = model.IP6
-	}
-	rt.Table = uint32(b[4])
-	rt.typ, rt.from = b[7], b[2] != 0
-	rt.customLocal = b[7] == unix.RTN_LOCAL && b[5] != unix.RTPROT_KERNEL
-	rt.cached = get32(b, 8)&unix.RTM_F_CLONED != 0
-	rt.redirected = rt.cached && rt.Family == model.IP4 && get32(b, 8)&rtcfRedirected != 0
-	rt.key.tos = b[3]
-	dst := zero(rt.Family)
-	var un unknowns
-	types, err := attrs(b[unix.SizeofRtMsg:], func(ad *netlink.AttributeDecoder) bool {
-		switch ad.Type() {
-		case unix.RTA_DST:
-			dst = address(raw(ad))
-		case unix.RTA_TABLE:
-			rt.Table = ad.Uint32()
-		case unix.RTA_PRIORITY:
-			rt.key.metric = ad.Uint32()
-		case unix.RTA_GATEWAY:
-			rt.gateway = true
-		case unix.RTA_OIF:
-			rt.Out = int(ad.Uint32())
-		case rtaNexthopID:
-			rt.nexthop = ad.Uint32()
-		case unix.RTA_CACHEINFO: // struct rta_cacheinfo
-			ci := raw(ad)
-			rt.expires = rt.expires || len(ci) < cacheExpires+4 || get32(ci, cacheExpires) != 0
-		case unix.RTA_EXPIRES:
-			rt.expires = true
-		case unix.RTA_FLOW:
-			rt.Realm = true
-		case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
-			rt.Encap = true
-		case unix.RTA_METRICS:
-			return nested(ad, "metrics", &un, func(ad *netlink.AttributeDecoder) bool {
-				switch ad.Type() {
-				case rtaxLock:
-					rt.MTULocked = ad.Uint32()&(1<<rtaxMTU) != 0
-				case rtaxMTU:
-					rt.MTU = ad.Uint32()
-				}
-				return ad.Type() <= rtaxLast // the others are for local sockets
-			})
-		case unix.RTA_MULTIPATH:
-			return decodeMultipath(raw(ad), rt)
-		default:
-			return routeIgnored[ad.Type()]
-		}
-		return true
-	})
-	if rt.nexthop != 0 { // which may lead elsewhere without a word about the route
-		rt.Out = 0
-	}
-	rt.Prefix = prefix(dst, dstLen)
-	rt.key = routeKey{rt.Family, rt.Table, rt.Prefix, rt.key.tos, rt.key.metric}
-	if b[7] > rtnXResolve {
-		un.add("type %d", b[7])
-	}
-	if rt.redirected {
-		un.add("learned from an ICMP redirect")
-	}
-	un.attributes("route", types)
-	if un.list != nil {
-		where := fmt.Sprintf("route %s table %d", rt.Prefix, rt.Table)
-		for i := range un.list {
-			un.list[i].Where = where
-		}
-	}
-	rt.Unknown = un.list
-	return err
-}
-
-// decodeMultipath walks the array of struct rtnexthop, each followed by its attributes; false if one is not understood.
-func decodeMultipath(b []byte, rt *rawRoute) bool {
-	hops := 0
-	for len(b) >= nhHeader {
-		n := int(get16(b, 0))
-		if n < nhHeader || n > len(b) {
-			return false
-		}
-		unknown, err := attrs(b[nhHeader:n], func(ad *netlink.AttributeDecoder) bool {
-			switch ad.Type() {
-			case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
-				rt.Encap = true
-			case unix.RTA_FLOW:
-				rt.Realm = true
-			case unix.RTA_GATEWAY, unix.RTA_VIA:
-			default:
-				return false
-			}
-			return true
-		})
-		if err != nil || unknown != nil {
-			return false
-		}
-		hops++
-		b = b[min(align4(n), len(b)):]
-	}
-	rt.Multipath = rt.Multipath || hops > 1
-	return true
-}
 
 // routeState is kept between reads: counts, and the routes that need care.
 type routeState struct {
@@ -229,7 +68,7 @@ func (s *routeState) addNexthop(rt *rawRoute) {
 
 // share counts a route in or out among those of its prefix. Which of several goes is not always said: prefixes stay shared then until the next full read.
 func (s *routeState) share(rt *rawRoute, n int) {
-	if rt.Family != model.IP6 || rt.Table != unix.RT_TABLE_MAIN || rt.Prefix.Bits() > 0 && (rt.Prefix.Addr().IsLinkLocalUnicast() || rt.Prefix.Addr().IsMulticast()) {
+	if rt.Family != model.IP6 || rt.Table != unix.RT_TABLE_MAIN || rt.ofEveryLink() {
 		return
 	}
 	key := prefixKey(append(rt.Prefix.Addr().AsSlice(), byte(rt.Prefix.Bits())))
@@ -258,7 +97,7 @@ func (s *routeState) share(rt *rawRoute, n int) {
 // types notes what makes the type of an address another than the lookup for programs tells: rules are told that of a lookup without a source (xt_addrtype), and without a
 // device that would be preferred among routes of one prefix. The first address of a prefix on a link is anycast, whoever has it; a next-hop object may lead there tomorrow.
 func (s *routeState) types(rt *rawRoute) {
-	if rt.Family != model.IP6 || rt.Prefix.Bits() > 0 && (rt.Prefix.Addr().IsLinkLocalUnicast() || rt.Prefix.Addr().IsMulticast()) {
+	if rt.Family != model.IP6 || rt.ofEveryLink() {
 		return
 	}
 	if rt.from || rt.Table == unix.RT_TABLE_LOCAL && rt.typ != unix.RTN_LOCAL && rt.typ != unix.RTN_ANYCAST {
@@ -383,28 +222,20 @@ func (r *Reader) readAllRoutes() {
 	}
 	clear(s.prefix6)
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		fixed := make([]byte, unix.SizeofRtMsg)
-		fixed[0] = family
-		var rt rawRoute
+		of := model.IP4
+		if family == unix.AF_INET6 {
+			of = model.IP6
+		}
 		// An interrupted dump may have missed routes or shown some twice. What it found stays notable, which errs towards
 		// Linux; only the counts start again.
 		err := r.ask("routes", func() error {
-			count := 0
-			err := r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
-				if len(b) == 0 || b[0] != family {
-					return nil
-				}
-				if err := decodeRoute(b, &rt); err != nil {
-					return err
-				}
+			s.count[of] = 0
+			return r.dumpRoutes(family, 0, func(rt *rawRoute) {
 				if !rt.cached {
-					count++
-					s.apply(&rt)
+					s.count[of]++
+					s.apply(rt)
 				}
-				return nil
 			})
-			s.count[rt.Family] = count
-			return err
 		})
 		if err != nil && !noFamily(family, err) {
 			s.valid = false
@@ -429,26 +260,35 @@ func (r *Reader) readRedirected() {
 
 // exceptions reads what Linux keeps of single destinations; begin is called before each attempt.
 func (r *Reader) exceptions(family byte, begin func(), each func(*rawRoute)) {
-	fixed := make([]byte, unix.SizeofRtMsg)
-	fixed[0] = family
-	put32(fixed, 8, unix.RTM_F_CLONED)
-	var rt rawRoute
 	err := r.ask("exceptions from routes", func() error {
 		begin()
-		return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
-			if len(b) == 0 || b[0] != family {
-				return nil
+		return r.dumpRoutes(family, unix.RTM_F_CLONED, func(rt *rawRoute) {
+			if rt.cached {
+				each(rt)
 			}
-			err := decodeRoute(b, &rt)
-			if err == nil && rt.cached {
-				each(&rt)
-			}
-			return err
 		})
 	})
 	if err != nil && !noFamily(family, err) {
 		r.fault(Routes, fmt.Sprintf("exceptions from routes of family %d", family), err)
 	}
+}
+
+// dumpRoutes asks for the routes of a family. The one that each is given is good until it returns: there may be a million.
+func (r *Reader) dumpRoutes(family byte, flags uint32, each func(*rawRoute)) error {
+	fixed := make([]byte, unix.SizeofRtMsg)
+	fixed[0] = family
+	put32(fixed, 8, flags)
+	var rt rawRoute
+	return r.k.netlink(request{proto: unix.NETLINK_ROUTE, typ: unix.RTM_GETROUTE, dump: true, body: fixed}, func(_ uint16, b []byte) error {
+		if len(b) == 0 || b[0] != family {
+			return nil
+		}
+		if err := decodeRoute(b, &rt); err != nil {
+			return err
+		}
+		each(&rt)
+		return nil
+	})
 }
 
 // collapse lists the notable routes in order. A cause that very many routes of a table share becomes one route that covers
