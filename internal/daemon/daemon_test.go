@@ -290,7 +290,7 @@ func TestMetricsAddressIsLogged(t *testing.T) {
 	d := &Daemon{Options: Options{Metrics: "127.0.0.1:0", Log: slog.New(slog.NewJSONHandler(&told, nil))}}
 	close, err := d.serveMetrics()
 	if err != nil {
-		t.Skip("this machine has no loopback: ", err)
+		t.Fatal(err)
 	}
 	close()
 	if !strings.Contains(told.String(), `"address":"127.0.0.1:`) {
@@ -304,7 +304,7 @@ func TestMetricsConnections(t *testing.T) {
 	d := &Daemon{Options: Options{Metrics: "127.0.0.1:0", Log: slog.New(slog.NewJSONHandler(&told, nil))}}
 	end, err := d.serveMetrics()
 	if err != nil {
-		t.Skip("this machine has no loopback: ", err)
+		t.Fatal(err)
 	}
 	defer end()
 	var logged struct{ Address string }

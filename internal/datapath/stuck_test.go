@@ -23,7 +23,7 @@ func (stuckHold) update(*ebpf.Program) error { return unix.EBUSY }
 func TestProgramThatCannotBeReplaced(t *testing.T) {
 	onLine(t, func(n *lab.Net, d *Datapath) {
 		if !d.features.TCX {
-			t.Skip("this kernel has no tcx (Linux 6.6), whose links are replaced in place")
+			t.Skip("this kernel has no tcx (Linux 6.6), whose links are replaced in place: tried")
 		}
 		in := hookKey{n.Port(lab.Dut, "in").Index, graph.TC}
 		apply := func(number uint8) error {

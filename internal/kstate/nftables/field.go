@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+	"golang.org/x/sys/unix"
 )
 
 // Payload bases (NFT_PAYLOAD_*).
@@ -15,17 +16,6 @@ const (
 	baseLink = iota
 	baseNetwork
 	baseTransport
-)
-
-// Protocol numbers that decide what a header means.
-const (
-	protoICMP    = 1
-	protoTCP     = 6
-	protoUDP     = 17
-	protoDCCP    = 33
-	protoICMPv6  = 58
-	protoSCTP    = 132
-	protoUDPLite = 136
 )
 
 // facts are what the rule has tested so far and a later expression relies on.
@@ -92,9 +82,9 @@ func (f *facts) fieldsOf(base uint32) ([]header, error) {
 		return nil, errors.New("which protocol the network header is of is not tested before")
 	case baseTransport:
 		switch f.l4 {
-		case protoTCP:
+		case unix.IPPROTO_TCP:
 			return tcpFields, nil
-		case protoICMP, protoICMPv6:
+		case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 			return icmpFields, nil
 		}
 		return portFields, nil

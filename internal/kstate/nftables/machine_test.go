@@ -10,6 +10,7 @@ import (
 
 	"github.com/shuntnet/shunt/internal/kstate/xtables"
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+	"golang.org/x/sys/unix"
 )
 
 // translated are the steps of a rule of a table that has the sets.
@@ -67,16 +68,16 @@ func TestMatchBehindProtocol(t *testing.T) {
 		rule Rule
 		left bool
 	}{
-		"tcp":                             {Rule{Exprs: append(asked(protoTCP), tcp)}, false},
-		"icmp":                            {Rule{Exprs: append(asked(protoICMP), icmp)}, false},
+		"tcp":                             {Rule{Exprs: append(asked(unix.IPPROTO_TCP), tcp)}, false},
+		"icmp":                            {Rule{Exprs: append(asked(unix.IPPROTO_ICMP), icmp)}, false},
 		"ports":                           {Rule{Exprs: append(asked(132), ports)}, false},
-		"as it was added":                 {Rule{Compat: &Compat{Proto: protoTCP}, Exprs: append(asked(protoTCP), tcp)}, false},
-		"no protocol":                     {Rule{Compat: &Compat{Proto: protoTCP}, Exprs: []Expr{tcp}}, true},
+		"as it was added":                 {Rule{Compat: &Compat{Proto: unix.IPPROTO_TCP}, Exprs: append(asked(unix.IPPROTO_TCP), tcp)}, false},
+		"no protocol":                     {Rule{Compat: &Compat{Proto: unix.IPPROTO_TCP}, Exprs: []Expr{tcp}}, true},
 		"icmp alone":                      {Rule{Exprs: []Expr{icmp}}, true},
 		"ports alone":                     {Rule{Exprs: []Expr{ports}}, true},
 		"another":                         {Rule{Exprs: append(asked(17), tcp)}, true},
-		"another than when it was added":  {Rule{Compat: &Compat{Proto: 17}, Exprs: append(asked(protoTCP), ports)}, true},
-		"its protocol, but behind it":     {Rule{Exprs: append([]Expr{tcp}, asked(protoTCP)...)}, true},
+		"another than when it was added":  {Rule{Compat: &Compat{Proto: 17}, Exprs: append(asked(unix.IPPROTO_TCP), ports)}, true},
+		"its protocol, but behind it":     {Rule{Exprs: append([]Expr{tcp}, asked(unix.IPPROTO_TCP)...)}, true},
 		"a match that reads no transport": {Rule{Exprs: []Expr{&XT{Name: "ttl", Info: []byte{0, 9}}}}, false},
 	} {
 		if steps := translated(familyIP4, c.rule); left(steps) != c.left {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
+	"golang.org/x/sys/unix"
 )
 
 // words are the parts of a rule's text. A test that only says what protocol the following header belongs to is left out when
@@ -71,7 +72,7 @@ func (m *machine) fieldName(f rs.Field, mask rs.Value) string {
 	case rs.SPort, rs.DPort:
 		th := protoNames[uint64(m.facts.l4)]
 		switch m.facts.l4 {
-		case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
+		case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE:
 			m.words.implied(&m.words.transport)
 		default:
 			th = "th"
@@ -84,7 +85,7 @@ func (m *machine) fieldName(f rs.Field, mask rs.Value) string {
 		m.words.implied(&m.words.transport)
 		m.words.implied(&m.words.network)
 		name := "icmp"
-		if m.facts.l4 == protoICMPv6 {
+		if m.facts.l4 == unix.IPPROTO_ICMPV6 {
 			name = "icmpv6"
 		}
 		return name + map[uint64]string{0xff00: " type", 0xff: " code"}[mask.Lo]
@@ -165,7 +166,7 @@ func (m *machine) rangeOf(f rs.Field, mask rs.Value, r rs.Range) string {
 				return fmt.Sprint(v.Lo)
 			}
 			v.Lo >>= 8
-			if m.facts.l4 == protoICMPv6 {
+			if m.facts.l4 == unix.IPPROTO_ICMPV6 {
 				return named(icmpv6Types, v.Lo)
 			}
 			return named(icmpTypes, v.Lo)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/shuntnet/shunt/internal/kstate/xtables"
+	"golang.org/x/sys/unix"
 )
 
 // xt is a match or target of iptables-nft, or ebtables. Those of the bridge and ARP families have structs of their own.
@@ -38,8 +39,8 @@ func (m *machine) xt(e *XT) {
 
 // protocolsOf are those whose headers matches read. Who adds a rule has to name one (NFTA_RULE_COMPAT), but that is neither told nor asked of packets: the match reads whatever header comes if
 // no test of the rule is in front of it. iptables-nft always writes one.
-var protocolsOf = map[string][]int{"tcp": {protoTCP}, "udp": {protoUDP}, "udplite": {protoUDPLite}, "icmp": {protoICMP}, "icmp6": {protoICMPv6},
-	"multiport": {protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite}}
+var protocolsOf = map[string][]int{"tcp": {unix.IPPROTO_TCP}, "udp": {unix.IPPROTO_UDP}, "udplite": {unix.IPPROTO_UDPLITE}, "icmp": {unix.IPPROTO_ICMP}, "icmp6": {unix.IPPROTO_ICMPV6},
+	"multiport": {unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_DCCP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE}}
 
 // ofProtocol says whether the packets that come to a match are of a protocol that it is for.
 func (m *machine) ofProtocol(match string) bool {
