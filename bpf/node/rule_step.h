@@ -178,11 +178,12 @@ always_inline int rule_go(struct rule_walk *w, __u32 to)
 }
 
 /* A row by a device's index; 0 for a device that the image does not know. */
+/* A device that is in no table has the row of all those of which rules say nothing. */
 always_inline __u32 rule_device(__u32 base, __u32 table, __u32 factor, __u32 index)
 {
 	__u32 at = base + table + 8 + 8 * (index * factor >> (rule4(base + table) & 31));
 
-	return rule4(at) == index ? rule4(at + 4) : 0;
+	return rule4(at) == index ? rule4(at + 4) : rule4(base + table + 4);
 }
 
 always_inline int rule_end(struct rule_walk *w, enum rule_verdict v)

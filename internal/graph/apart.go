@@ -43,13 +43,17 @@ func (m *Memo) Compilation() *Compilation {
 // Take takes in what Run made, for the next Build; false if it is of no use any more, since the devices are others, or since the rules are and none of them are left out.
 // Of rules that changed meanwhile it is what the next filter starts from, so that a stream of changes does not keep the images of long ago.
 func (m *Memo) Take(c *Compilation) bool {
-	if !m.compiled || !slices.Equal(m.devices, c.devices) || m.of != c.rules && len(m.pending) == 0 {
+	if !m.compiled || m.of != c.rules && len(m.pending) == 0 {
 		return false
 	}
-	if !m.kept { // what is from before is for other devices
-		m.before, m.kept = map[filterKey]*Filter{}, true
+	other := otherDevices(c.devices, m.devices)
+	for _, f := range c.filters {
+		if !f.plain(other) {
+			return false
+		}
 	}
 	for key, f := range c.filters {
+		m.suit[f] = true
 		if m.of == c.rules {
 			m.filters[key] = f
 		} else {
@@ -61,9 +65,9 @@ func (m *Memo) Take(c *Compilation) bool {
 	return true
 }
 
-// earlier is the filter from before, if its images are for the devices that there are: it may be older than the last change of those.
+// earlier is the filter from before, if its images are right for the devices that there are: it may be older than the last change of those.
 func (m *Memo) earlier(key filterKey) *Filter {
-	if f := m.before[key]; f != nil && m.kept && m.of != nil && (!m.compiled || slices.Equal(f.devices, m.devices)) {
+	if f := m.before[key]; f != nil && m.of != nil && m.suit[f] {
 		return f
 	}
 	return nil

@@ -3,6 +3,7 @@
 package graph
 
 import (
+	"bytes"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -89,6 +90,7 @@ func TestCompiledTooLate(t *testing.T) {
 	} {
 		pol := apartPolicy(50)
 		net := manyRules(400, true)
+		askFor(net, "new")
 		Build(net, pol)
 		work := pol.Memo.Compilation()
 		work.Run()
@@ -273,23 +275,91 @@ func TestChangedRuleBehindTranslation(t *testing.T) {
 	}
 }
 
-// Images from before a device came or got another name are not gone on with, however many changes of rules came after.
+// askFor adds a rule that asks for a device.
+func askFor(net *model.Network, name string) {
+	forward := &net.Filter.Tables[0].Chains[1]
+	forward.Rules = append(slices.Clip(forward.Rules), ruleset.Rule{Number: len(forward.Rules) + 1, Handle: 1 << 20, Steps: append([]ruleset.Step{ruleset.Test{Field: ruleset.IIFName, Ranges: []ruleset.Range{ruleset.One(ruleset.Name(name))}}}, drop...)})
+}
+
+// Devices of which rules say nothing come and go without another filter, one that they name does not, whatever happened before.
+func TestPlainDevicesKeepFilters(t *testing.T) {
+	for _, apart := range []int{0, 50} {
+		pol := apartPolicy(apart)
+		net := manyRules(400, true)
+		askFor(net, "named")
+		build := func() *Filter {
+			f := Build(net, pol).Filter4
+			if c := pol.Memo.Compilation(); c != nil {
+				c.Run()
+				if !pol.Memo.Take(c) {
+					t.Fatal("what was compiled is not taken")
+				}
+				f = Build(net, pol).Filter4
+			}
+			return f
+		}
+		first := build()
+		for _, step := range []struct {
+			index int
+			name  string // "" takes the device away
+			same  bool
+		}{{77, "plain", true}, {78, "plain2", true}, {77, "", true}, {77, "named", false}, {79, "plain3", true}, {77, "", false}, {77, "plain4", true}, {77, "named", false}, {77, "plain5", false}, {78, "", true}} {
+			now := *net
+			now.Links = slices.DeleteFunc(slices.Clone(net.Links), func(l *model.Link) bool { return l.Index == step.index })
+			if step.name != "" {
+				now.Links = append(now.Links, pointer(card(step.index, step.name)))
+				slices.SortFunc(now.Links, func(a, b *model.Link) int { return a.Index - b.Index })
+			}
+			net = &now
+			f := build()
+			if (f == first) != step.same {
+				t.Errorf("apart %d: device %d is %q: the same filter: %v", apart, step.index, step.name, f == first)
+			}
+			if want := Build(net, apartPolicy(0)).Filter4; !bytes.Equal(f.Images[image.Post].Bytes, want.Images[image.Post].Bytes) {
+				t.Errorf("apart %d: device %d is %q: another image than made anew", apart, step.index, step.name)
+			}
+			first = f
+		}
+	}
+}
+
+// What is compiled while a device comes of which rules say nothing is of use.
+func TestPlainDeviceWhileCompiling(t *testing.T) {
+	pol := apartPolicy(50)
+	net := manyRules(400, true)
+	askFor(net, "named")
+	Build(net, pol)
+	work := pol.Memo.Compilation()
+	work.Run()
+	net.Links = append(slices.Clip(net.Links), pointer(card(77, "plain")))
+	Build(net, pol)
+	if !pol.Memo.Take(work) {
+		t.Error("not taken")
+	}
+}
+
+// Images from before a device came or got another name that they ask for are not gone on with, however many changes of rules came after.
 func TestEarlierImagesKnowTheDevices(t *testing.T) {
 	pol := apartPolicy(0)
-	Build(manyRules(20, true), pol)
+	net := manyRules(20, true)
+	askFor(net, "new")
+	Build(net, pol)
 	m := pol.Memo
 	for key, f := range m.filters {
-		m.before[key], m.kept = f, true
+		m.before[key] = f
 		if m.earlier(key) != f {
 			t.Errorf("%v: not gone on with", key)
 		}
-		own := m.devices
-		m.devices = slices.Clone(own)
-		m.devices[0].Name = "renamed"
-		if front, _ := m.front(key); m.earlier(key) != nil || m.keep(key) != nil || front != nil {
-			t.Errorf("%v: gone on with though a device has another name", key)
+		for _, name := range []string{"renamed", "new"} {
+			devices := slices.Clone(m.devices)
+			devices[0].Name = name
+			m.meet(devices)
+			front, _ := m.front(key)
+			asked := name == "new" && len(f.Images[image.Post].Bytes) > 0
+			if gone := m.earlier(key) == nil && m.keep(key) == nil && front == nil; gone != asked {
+				t.Errorf("%v: a device is called %s now; is gone on with: %v", key, name, !gone)
+			}
 		}
-		m.devices = own
 	}
 	if len(m.filters) == 0 {
 		t.Error("no filters")

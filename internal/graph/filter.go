@@ -31,12 +31,11 @@ type Filter struct {
 	// Over decides over those packets by itself, where it can be told what they meet; there is no Front then.
 	Over *Over `json:"-"`
 
-	devices   []rules.Device // that the images know
-	shared    bool           // there are entries at hooks that belong to no device
-	mark      bool           // a rule changes the mark
-	routeMark bool           // and one before the route does
-	closed    bool           // no packet comes to its end
-	unbridged string         // what in the rules images do not have as bridged packets meet it; empty: nothing
+	shared    bool   // there are entries at hooks that belong to no device
+	mark      bool   // a rule changes the mark
+	routeMark bool   // and one before the route does
+	closed    bool   // no packet comes to its end
+	unbridged string // what in the rules images do not have as bridged packets meet it; empty: nothing
 	left      []rules.SlowTraffic
 	atIngress []Why // those of Slow that only packets meet which come by a device with chains at its ingress
 	at        map[string]bool

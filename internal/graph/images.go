@@ -29,7 +29,7 @@ type Memo struct {
 	of       *ruleset.Ruleset
 	devices  []rules.Device
 	compiled bool
-	kept     bool // before is for the same devices and the same data path
+	suit     map[*Filter]bool // those of filters and before whose images are right for the devices that there are
 	filters  map[filterKey]*Filter
 	pending  []filterKey           // those of filters that stand in for one that is not compiled yet
 	urgent   bool                  // one of these leaves all packets to Linux
@@ -88,15 +88,15 @@ func (m *Memo) filter(net *model.Network, compile bool, key filterKey) *Filter {
 	default:
 		f = compiled(net.Filter, key, m.devices, m.before[key])
 	}
-	m.filters[key] = f
+	m.filters[key], m.suit[f] = f, true
 	return f
 }
 
 // begin forgets what was worked out of other rules or for other devices, but for what may serve again.
 func (m *Memo) begin(net *model.Network, compile bool) {
-	devices := devicesOf(net)
-	alike := m.compiled == compile && (!compile || slices.Equal(m.devices, devices))
-	if m.of == net.Filter && alike && m.filters != nil {
+	m.meet(devicesOf(net))
+	alike := m.compiled == compile
+	if m.of == net.Filter && alike && m.filters != nil && m.allSuit() {
 		return
 	}
 	before := map[filterKey]*Filter{}
@@ -112,13 +112,71 @@ func (m *Memo) begin(net *model.Network, compile bool) {
 			before[key] = f
 		}
 	}
-	*m = Memo{Apart: m.Apart, last: m.last, of: net.Filter, devices: devices, compiled: compile, kept: alike, filters: map[filterKey]*Filter{}, before: before}
+	suit := map[*Filter]bool{}
+	for _, f := range before {
+		if alike && m.suit[f] {
+			suit[f] = true
+		}
+	}
+	*m = Memo{Apart: m.Apart, last: m.last, of: net.Filter, devices: m.devices, compiled: compile, suit: suit, filters: map[filterKey]*Filter{}, before: before}
+}
+
+// meet goes over to the devices that there are now.
+func (m *Memo) meet(devices []rules.Device) {
+	other := otherDevices(m.devices, devices)
+	m.devices = devices
+	for f := range m.suit {
+		if !f.plain(other) {
+			delete(m.suit, f)
+		}
+	}
+}
+
+func (m *Memo) allSuit() bool {
+	for _, f := range m.filters {
+		if !m.suit[f] {
+			return false
+		}
+	}
+	return true
+}
+
+// otherDevices are those that are only in one of two lists, which are in the order of their numbers.
+func otherDevices(a, b []rules.Device) (out []rules.Device) {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] == b[0]:
+			a, b = a[1:], b[1:]
+		case a[0].Index <= b[0].Index:
+			out, a = append(out, a[0]), a[1:]
+		default:
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// plain says whether rules tell none of some devices from those of which they say nothing: images made with them and without them do the same.
+func (f *Filter) plain(devices []rules.Device) bool {
+	images := append(slices.Clone(f.Images[:]), f.Front)
+	if f.Over != nil {
+		images = append(images, f.Over.Image)
+	}
+	for _, im := range images {
+		if im != nil && !alikeIn(im, devices) {
+			return false
+		}
+	}
+	return true
+}
+
+func alikeIn(im *image.Image, devices []rules.Device) bool {
+	return !slices.ContainsFunc(devices, func(d rules.Device) bool { return !im.Plain(d) })
 }
 
 // compiled is a filter with its images.
 func compiled(rs *ruleset.Ruleset, key filterKey, devices []rules.Device, old *Filter) *Filter {
 	f := newFilter(rs, key)
-	f.devices = devices
 	if f.Pre.Entries+f.Post.Entries > 0 {
 		f.Problem = f.compile(rs, devices, old)
 	}

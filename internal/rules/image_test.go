@@ -312,11 +312,16 @@ func TestSendersAreProved(t *testing.T) {
 // For random rules and packets the node says what the rules mean, or leaves the packet to Linux.
 func TestNodeDoesWhatRulesMean(t *testing.T) {
 	n := loadNode(t, 1<<22, [stages]image.Shape{wholeShape, wholeShape, wholeShape, wholeShape, wholeShape, wholeShape})
-	total, slow, mine, old := 0, 0, 0, 0
+	total, slow, mine, old, plain := 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		rs := rules.SomeRuleset(rt)
 		ct := rapid.Bool().Draw(rt, "ct")
-		programs, images := imagesOf(t, rs, rules.SomeDevices, ct, rapid.SampledFrom([]int{0, 1, 12}).Draw(rt, "limit"), rapid.SampledFrom([]int{-1, 1, 2}).Draw(rt, "trees from"))
+		known := append(slices.Clip(rules.SomeDevices), rules.Device{Name: "veth1", Index: 6, Type: 1})
+		if rapid.Bool().Draw(rt, "a device is new") {
+			at := rapid.IntRange(0, len(known)-1).Draw(rt, "which")
+			known = slices.Delete(slices.Clone(known), at, at+1)
+		}
+		programs, images := imagesOf(t, rs, known, ct, rapid.SampledFrom([]int{0, 1, 12}).Draw(rt, "limit"), rapid.SampledFrom([]int{-1, 1, 2}).Draw(rt, "trees from"))
 		later := withoutOld(rs)
 		n.install(t, images)
 		for range 30 {
@@ -327,12 +332,22 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 			}
 			p := rules.SomePacket(rt, family)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
+			if rapid.Bool().Draw(rt, "between others") {
+				p.IIF, p.OIF = rules.Device{Name: "veth1", Index: 6, Type: 1}, rules.Device{Name: "veth2", Index: 7, Type: 1}
+			}
+			new, served := plainIn(images[i*int(image.Stages):][:image.Stages], known, &p)
+			if !served {
+				continue
+			}
 			if ct { // what node/conntrack.h lets pass
 				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)
 			total++
+			if new && got.outcome != rules.IsSlow {
+				plain++
+			}
 			if got.outcome == rules.IsSlow {
 				slow++
 				if want.Outcome != rules.IsSlow && !got.long {
@@ -361,10 +376,29 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 	if old < total/20 {
 		t.Errorf("only %d of %d packets met rules with sets whose elements expire, and were decided", old, total)
 	}
-	t.Logf("%d packets, %d left to Linux, %d of them since the image cannot say what the rules say", total, slow, mine)
+	t.Logf("%d packets, %d left to Linux, %d of them since the image cannot say what the rules say; of devices that images were not made for %d were decided", total, slow, mine, plain)
+	if plain < total/20 {
+		t.Errorf("only %d of %d packets were of devices that images were not made for, and were decided", plain, total)
+	}
 	if total-slow < total/4 {
 		t.Errorf("only %d of %d packets were decided", total-slow, total)
 	}
+}
+
+// plainIn says whether a packet is of a device that images were not made for, and whether they serve it nevertheless.
+func plainIn(images []*image.Image, known []rules.Device, p *rules.Packet) (new, served bool) {
+	for _, d := range []rules.Device{p.IIF, p.OIF, p.PhysIn, p.PhysOut} {
+		if d == (rules.Device{}) || slices.Contains(known, d) {
+			continue
+		}
+		new = true
+		for _, im := range images {
+			if im != nil && !im.Plain(d) {
+				return true, false
+			}
+		}
+	}
+	return new, true
 }
 
 // TestNodeComesBack calls chains from chains: each comes back to its own caller and not to one further out, in few steps, and goes on behind the call. Random rules seldom

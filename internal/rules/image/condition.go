@@ -140,7 +140,7 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		if len(l.devices) == 0 { // where rules are compiled for a device that is not here
 			return unsaid
 		}
-		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool { return holds(t, d) }), 32)
+		return out.ask(side, l.deviceRanges(deviceAsk{side: side, of: []ruleset.Test{t}}), 32)
 	}
 	if t.Field == ruleset.CTStateNAT && at.tracked {
 		if !l.o.CT || l.untrack {
@@ -317,9 +317,7 @@ func (l *lowering) any(out *entry, s ruleset.AnyTest, at place) outcome {
 		if len(l.devices) == 0 {
 			return unsaid
 		}
-		return out.ask(side, l.deviceRanges(side, func(d rules.Device) bool {
-			return slices.ContainsFunc(s.Of, func(t ruleset.Test) bool { return holds(t, d) }) != s.Not
-		}), 32)
+		return out.ask(side, l.deviceRanges(deviceAsk{side: side, of: s.Of, not: s.Not}), 32)
 	}
 	c := cond{not: s.Not}
 	for _, t := range s.Of {
@@ -372,9 +370,10 @@ func holds(t ruleset.Test, d rules.Device) bool {
 }
 
 // deviceRanges are the indexes of the devices that satisfy a condition.
-func (l *lowering) deviceRanges(side Dim, ok func(rules.Device) bool) (rs []ruleset.Range) {
-	for _, d := range sideDevices(side, l.devices) {
-		if ok(d) {
+func (l *lowering) deviceRanges(ask deviceAsk) (rs []ruleset.Range) {
+	l.asks = append(l.asks, ask)
+	for _, d := range sideDevices(ask.side, l.devices) {
+		if ask.holds(d) {
 			rs = append(rs, ruleset.One(ruleset.Num(uint64(d.Index))))
 		}
 	}

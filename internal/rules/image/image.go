@@ -78,6 +78,9 @@ type Image struct {
 	Slow     int                 // entries that leave packets to Linux
 	Unsaid   int                 // of these, entries that do so since the image cannot express them
 	Left     []rules.SlowTraffic // which these are
+
+	asks  []deviceAsk
+	named bool // it has the names of all devices
 }
 
 // Place writes an image's counters: slot gives the slot of each.
@@ -113,5 +116,9 @@ func Compile(pr *rules.Program, devices []rules.Device, o Options) (*Image, erro
 	if entries == nil {
 		return nil, nil
 	}
-	return layOut(entries, devices, pr.Class, o)
+	im, err := layOut(entries, devices, pr.Class, o)
+	if im != nil {
+		im.asks = entries.asks
+	}
+	return im, err
 }

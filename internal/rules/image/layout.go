@@ -69,6 +69,7 @@ type writer struct {
 	in      *lowered
 	ids     map[ruleset.CounterID]uint32
 	devices []rules.Device
+	plain   [NumDims]rules.Device // one of those that no table has, by dimension
 	bridged bool
 	sum     []uint64
 }
@@ -98,6 +99,7 @@ func layOut(in *lowered, devices []rules.Device, class rules.Class, o Options) (
 	if !w.trees(class.Family, o.TreeFrom) {
 		w.rows(class.Family)
 	}
+	w.answer(in.asks)
 	return &w.Image, nil
 }
 
@@ -181,7 +183,7 @@ func (w *writer) dim(d Dim, family ruleset.Family) {
 	var arg uint32
 	switch {
 	case d >= IIF:
-		table, arg = w.hash(sideDevices(d, w.devices), cuts)
+		table, arg = w.hash(d, cuts)
 	case width == 128:
 		table, arg = w.search(cuts)
 	default:

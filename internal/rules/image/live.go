@@ -117,7 +117,8 @@ func (w *writer) names() {
 		}
 		rows[uint32(d.Index)] = uint32(row)
 	}
-	table, factor := w.hashed(rows)
+	table, factor := w.hashed(rows, 0)
+	w.named = true
 	w.put(at, uint32(table))
 	w.put(at+4, factor)
 }

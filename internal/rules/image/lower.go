@@ -24,8 +24,9 @@ type lowering struct {
 	at       map[target]int // where the entries of an entry of the program begin
 	left     []rules.SlowTraffic
 	unsaid   int
-	sender   bool   // what is said holds for senders of type unicast
-	receiver bool   // and for receivers of that type, where the route alone does not prove it
+	sender   bool // what is said holds for senders of type unicast
+	receiver bool // and for receivers of that type, where the route alone does not prove it
+	asks     []deviceAsk
 	why      string // what of the entry at hand cannot be expressed; the first thing counts
 }
 
@@ -36,6 +37,7 @@ type lowered struct {
 	left             []rules.SlowTraffic
 	unsaid           int
 	sender, receiver bool
+	asks             []deviceAsk
 }
 
 func newLowering(pr *rules.Program, devices []rules.Device, o Options) *lowering {
@@ -87,7 +89,7 @@ func (l *lowering) run() *lowered {
 			l.list(n+1, list, 0, entry{then: back})
 		}
 	}
-	return &lowered{l.out, l.at, l.left, l.unsaid, l.sender, l.receiver}
+	return &lowered{l.out, l.at, l.left, l.unsaid, l.sender, l.receiver, l.asks}
 }
 
 func (l *lowering) list(n int, list []rules.Entry, first int, end entry) {

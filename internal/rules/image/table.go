@@ -114,10 +114,10 @@ func (w *writer) search(cuts []rules.Cut) (table int, n uint32) {
 	return at, n
 }
 
-// hash finds a factor by which no two devices have the same place; where chance gives none there is more room.
-func (w *writer) hash(devices []rules.Device, cuts []rules.Cut) (table int, factor uint32) {
+// hash writes the rows of devices.
+func (w *writer) hash(side Dim, cuts []rules.Cut) (table int, factor uint32) {
 	rows := map[uint32]uint32{}
-	for _, d := range devices {
+	for _, d := range sideDevices(side, w.devices) {
 		row := cuts[0].Class
 		for _, c := range cuts {
 			if c.From.Lo <= uint64(d.Index) {
@@ -126,11 +126,11 @@ func (w *writer) hash(devices []rules.Device, cuts []rules.Cut) (table int, fact
 		}
 		rows[uint32(d.Index)] = row
 	}
-	return w.hashed(rows)
+	return w.deviceRows(side, rows)
 }
 
-// hashed writes the rows of values.
-func (w *writer) hashed(rows map[uint32]uint32) (table int, factor uint32) {
+// hashed writes the rows of values, and that of all others. It finds a factor by which no two have the same place; where chance gives none there is more room.
+func (w *writer) hashed(rows map[uint32]uint32, others uint32) (table int, factor uint32) {
 	bits := 1
 	for 1<<bits < 2*len(rows) {
 		bits++
@@ -144,6 +144,7 @@ func (w *writer) hashed(rows map[uint32]uint32) (table int, factor uint32) {
 	}
 	at := w.room(8+8<<bits, rowAlign)
 	w.put(at, uint32(32-bits))
+	w.put(at+4, others)
 	for index, row := range rows {
 		i := int(index * factor >> (32 - bits))
 		w.put(at+8+8*i, index)

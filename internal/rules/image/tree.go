@@ -381,7 +381,7 @@ func (f *forest) finish(roots []uint32) {
 		for index, bit := range f.bit[d-IIF] {
 			rows[uint32(index)] = bit
 		}
-		table, factor := w.hashed(rows)
+		table, factor := w.deviceRows(d, rows)
 		w.put(dimsAt+8*int(d), uint32(table))
 		w.put(dimsAt+8*int(d)+4, factor)
 	}
