@@ -285,7 +285,11 @@ func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 	// The kernel announces a new root qdisc made by a command, but not one made by bringing the device up.
 	if r.qdisc[l.Index] != raw.qdisc || old == nil {
 		r.qdisc[l.Index] = raw.qdisc
-		r.stale |= TC
+		if qs, told := byRoot(raw.qdisc, l.Qdiscs); told {
+			l.Qdiscs = qs
+		} else {
+			r.stale |= TC
+		}
 	}
 	if old == nil {
 		r.fresh[l.Index] = true

@@ -3,6 +3,7 @@
 package kstate
 
 import (
+	"os/exec"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -140,5 +141,38 @@ func TestFiltersOfInnerClasses(t *testing.T) {
 			t.Errorf("%s: %+v, want the filter of class 1:1 alone (faults %v)", kind, got, n.Faults)
 		}
 		ns.run(t, "tc qdisc del dev e0 root")
+	}
+}
+
+// TestQdiscsOfVeths: what is told of the qdiscs of a veth that comes, goes up and down, gets others and leaves for another namespace with them and comes back is what all
+// that is read anew says.
+func TestQdiscsOfVeths(t *testing.T) {
+	ns := namespace(t)
+	other := string(ns) + "-2"
+	ns.run(t, "ip netns add "+other)
+	t.Cleanup(func() { exec.Command("ip", "netns", "del", other).Run() })
+	r := open(t, Options{})
+	if _, err := r.Read(All); err != nil {
+		t.Fatal(err)
+	}
+	away := "ip link set e0 netns " + other + "; ip -n " + other + " link set e0 up; "
+	for _, c := range []string{
+		"ip link add name e0 type veth peer name e1",
+		"ip link set e0 up; ip link set e1 up",
+		"ip link set e0 down",
+		"tc qdisc add dev e0 clsact; tc filter add dev e0 ingress prio 3 protocol ip u32 match u32 0 0 classid 1:1",
+		"ip link set e0 up",
+		away,
+		"tc -n " + other + " qdisc add dev e0 clsact; tc -n " + other + " filter add dev e0 ingress prio 3 protocol ip u32 match u32 0 0 classid 1:1; tc -n " + other + " qdisc add dev e0 root pfifo; ip -n " + other + " link set e0 netns " + string(ns),
+		"ip link set e0 up",
+		"tc qdisc add dev e0 root handle 1: pfifo; ip link set e0 down",
+		"tc qdisc del dev e0 root",
+		"ip link add name e2 numtxqueues 4 type veth peer name e3; ip link set e2 up; ip link set e3 up; tc qdisc add dev e2 root pfifo; tc qdisc add dev e3 ingress",
+		"ip link set e2 down; tc qdisc del dev e2 root; ip link set e2 up",
+		away + "ip link del e1",
+	} {
+		ns.run(t, c)
+		quiet(t, r)
+		same(t, c, r)
 	}
 }
