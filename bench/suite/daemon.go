@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -144,8 +145,8 @@ func (d *Daemon) Status() (*api.Status, error) {
 	return s, nil
 }
 
-// Reaction is the longest time that a round of the daemon took since a moment, from the kernel's first event to its effect, in milliseconds. It waits until the
-// daemon has noticed something.
+// Reaction is the longest time that a round of the daemon took since a moment in which an event told of a link, from that to its effect, in milliseconds. It waits until
+// the daemon has noticed something.
 func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
 	for range 20 {
 		events, err := d.events()
@@ -154,7 +155,7 @@ func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
 		}
 		some := false
 		for _, e := range events {
-			if e.When.After(since) {
+			if e.When.After(since) && slices.Contains(e.Parts, "links") {
 				ms, some = max(ms, e.TookMS), true
 			}
 		}

@@ -275,7 +275,7 @@ int shunt_find_sets(struct shunt_sets_query *q)
 	return 0;
 }
 
-#define MAX_DEVICES 8192	/* the rest is looked at once a second alone */
+#define MAX_DEVICES 8192	/* the rest is looked at once a second alone; datapath.BeatDevices */
 #define XDP_MODES 3		/* enum bpf_xdp_mode */
 
 /* A walk over the devices of a namespace. */

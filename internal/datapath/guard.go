@@ -317,6 +317,9 @@ func (d *Datapath) Stale() bool {
 	return binary.NativeEndian.Uint64(b[:]) != 0
 }
 
+// BeatDevices is how many devices of a namespace a beat looks at: MAX_DEVICES in bpf/hook/guard.bpf.c.
+const BeatDevices = 8192
+
 // Beat is the daemon's sign of life; programs pass everything to Linux when it is older than the watchdog's limit. It also says whether something was attached to a device of
 // the calling thread's namespace, or taken away, since the last beat, of what raises no event: tcx programs, XDP programs by links, packet sockets. That may be the daemon's own,
 // where it has not been added (see added).
