@@ -29,7 +29,7 @@ func rtEvents(r *Reader, h header, b []byte) {
 		if h.typ == unix.RTM_DELLINK && len(b) > 0 && b[0] == unix.AF_UNSPEC { // of another family it left a bridge
 			r.lives.end(index(4))
 		}
-		if h.typ == unix.RTM_NEWLINK && len(b) > 0 && b[0] == unix.AF_INET6 {
+		if h.typ == unix.RTM_NEWLINK && len(b) > 0 && b[0] == unix.AF_INET6 && r.otherMTU6(index(4), b) {
 			r.mtus6()
 		}
 		r.markLink(index(4))
@@ -53,6 +53,35 @@ func rtEvents(r *Reader, h header, b []byte) {
 func (r *Reader) mtus6() {
 	r.routes.doubt = true
 	r.dirty |= Routes
+}
+
+// otherMTU6 says whether a message about IPv6 on a device tells of another MTU than is known: there is one whenever a device comes up. One that has just come has no routes
+// from before it, unless its MTU is its own alone.
+func (r *Reader) otherMTU6(index int, b []byte) bool {
+	if len(b) < unix.SizeofIfInfomsg {
+		return true
+	}
+	device, of6 := -1, 0
+	_, err := attrs(b[unix.SizeofIfInfomsg:], func(ad *netlink.AttributeDecoder) bool {
+		switch ad.Type() {
+		case unix.IFLA_MTU:
+			device = int(ad.Uint32())
+		case unix.IFLA_PROTINFO:
+			ad.Nested(func(ad *netlink.AttributeDecoder) error {
+				for ad.Next() {
+					if ad.Type() == unix.IFLA_INET6_CONF {
+						of6 = conf(ad.Bytes(), conf6MTU)
+					}
+				}
+				return nil
+			})
+		}
+		return true
+	})
+	if l := r.last.Link(index); l != nil {
+		device = l.MTU6
+	}
+	return err != nil || of6 != device
 }
 
 // netconf marks the device of a changed forwarding, rp_filter or similar switch; negative indexes stand for "all" and "default".

@@ -282,6 +282,10 @@ func (r *Reader) finishLink(raw rawLink, old *model.Link) model.Link {
 	if old != nil {
 		l.Qdiscs, l.TCFilters, l.TCX = old.Qdiscs, old.TCFilters, old.TCX
 	}
+	if old == nil && l.MTU6 > 0 && l.MTU6 < l.MTU || old != nil && old.MTU6 != l.MTU6 { // the message that says so will find it known
+		r.routes.doubt = true
+		r.stale |= Routes
+	}
 	// The kernel announces a new root qdisc made by a command, but not one made by bringing the device up.
 	if r.qdisc[l.Index] != raw.qdisc || old == nil {
 		r.qdisc[l.Index] = raw.qdisc

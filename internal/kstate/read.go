@@ -40,6 +40,11 @@ func (r *Reader) Read(p Parts) (*model.Network, error) {
 		if p&XDP == 0 && len(r.fresh) > 0 {
 			r.readTCX(&n, r.fresh)
 		}
+		if links != nil {
+			for index := range r.fresh { // its switches are watched only now, and may have changed since they were read
+				r.markLink(index)
+			}
+		}
 		clear(r.fresh)
 	}
 	if p&Addrs != 0 {
