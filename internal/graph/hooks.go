@@ -81,8 +81,8 @@ func (b *builder) ingressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, q := range l.Qdiscs {
-		if q.Block && (q.Kind == "clsact" || q.Kind == "ingress") {
-			why = append(why, because(reason.TCFilter, "%s: %s with a shared block", l.Name, q.Kind))
+		if q.BlockIn {
+			why = append(why, because(reason.TCFilter, "%s: %s with a shared block for what comes in", l.Name, q.Kind))
 		}
 	}
 	return join(why, b.netdevHooks(l, "ingress"), b.tapsOn(l, false))
@@ -104,8 +104,8 @@ func (b *builder) xdpEgressHooks(l *model.Link) []Why {
 	}
 	for _, q := range l.Qdiscs {
 		switch {
-		case q.Kind == "clsact" && q.Block:
-			why = append(why, because(reason.TCFilter, "%s: clsact with a shared block", l.Name))
+		case q.BlockOut:
+			why = append(why, because(reason.TCFilter, "%s: %s with a shared block for what leaves", l.Name, q.Kind))
 		case !bypassable(q):
 			why = append(why, because(reason.Qdisc, "%s: %s", l.Name, q.Kind))
 		}
@@ -133,8 +133,8 @@ func (b *builder) tcEgressHooks(l *model.Link) []Why {
 		}
 	}
 	for _, q := range l.Qdiscs {
-		if q.Kind == "clsact" && q.Block {
-			why = append(why, because(reason.TCFilter, "%s: clsact with a shared block", l.Name))
+		if q.BlockOut {
+			why = append(why, because(reason.TCFilter, "%s: %s with a shared block for what leaves", l.Name, q.Kind))
 		}
 		if q.Connection {
 			why = append(why, because(reason.TCFilter, "%s: %s asks for packets' connections (nat)", l.Name, q.Kind))

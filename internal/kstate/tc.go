@@ -140,8 +140,10 @@ func decodeQdisc(b []byte) (index int, q model.Qdisc, err error) {
 		switch ad.Type() {
 		case tcaKind:
 			q.Kind = ad.String()
-		case tcaIngressBlock, tcaEgressBlock:
-			q.Block = true
+		case tcaIngressBlock:
+			q.BlockIn = true
+		case tcaEgressBlock:
+			q.BlockOut = true
 		case tcaOptions:
 			if q.Kind == "cake" {
 				var un unknowns

@@ -4,6 +4,7 @@ package kstate
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -94,6 +95,31 @@ func TestWhatFiltersAskFor(t *testing.T) {
 	}
 	if tried < 2 {
 		t.Errorf("%d filters could be made, u32 with and without indev at least should", tried)
+	}
+}
+
+// TestSharedBlocks: clsact has a block of filters for each direction, and one that has its own for what comes in says nothing of what leaves.
+func TestSharedBlocks(t *testing.T) {
+	ns := namespace(t)
+	ns.run(t, "ip link add name e0 type veth peer name e1")
+	r := open(t, Options{})
+	for command, want := range map[string][2]bool{
+		"clsact": {}, "ingress_block 7 clsact": {true, false}, "egress_block 8 clsact": {false, true}, "ingress_block 7 egress_block 8 clsact": {true, true},
+		"ingress": {}, "ingress_block 7 ingress": {true, false},
+	} {
+		ns.run(t, "tc qdisc add dev e0 "+command)
+		n, err := r.Read(All)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [2]bool
+		for _, q := range n.LinkByName("e0").Qdiscs {
+			got[0], got[1] = got[0] || q.BlockIn, got[1] || q.BlockOut
+		}
+		if got != want {
+			t.Errorf("%s: shared for what comes in and for what leaves: %v, want %v", command, got, want)
+		}
+		ns.run(t, "tc qdisc del dev e0 "+strings.Fields(command)[len(strings.Fields(command))-1])
 	}
 }
 

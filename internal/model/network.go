@@ -146,7 +146,9 @@ type Qdisc struct {
 	Kind   string
 	Handle uint32
 	Parent uint32 // TC_H_ROOT, TC_H_INGRESS / TC_H_CLSACT, or a class
-	Block  bool   // bound to a shared filter block, whose filters no dump of the device shows
+
+	// Bound to a shared block of filters, which no dump of the device shows, for what comes in and for what leaves. clsact has one for each.
+	BlockIn, BlockOut bool
 
 	Connection bool // asks for the packet's connection
 }

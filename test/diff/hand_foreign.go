@@ -21,6 +21,9 @@ func foreignTraps() []hand {
 	mirror := func(dev, way string) []string {
 		return []string{"tc qdisc add dev " + dev + " clsact", "tc filter add dev " + dev + " " + way + " prio 1 protocol ip u32 match ip dport 2000 0xffff action mirred egress redirect dev p3"}
 	}
+	block := func(dev, way string) []string {
+		return []string{"tc qdisc add dev " + dev + " " + way + "_block 7 clsact", "tc filter add block 7 prio 1 bpf da bytecode " + dropUDP(foreignPort)}
+	}
 	// An interface that carries shunt's stub takes no second program (docs/deviations.md), so others come first.
 	before := func(name, why string, hooks []string, slow Excuse, packets []Packet, reasons []string, do string) hand {
 		return hand{name: "foreign " + name, why: why, hooks: hooks, slow: slow, reasons: reasons, loads: true, late: true, steps: []handStep{step(packets, append(to5(gw1, gw1v6), do)...)}}
@@ -42,6 +45,9 @@ func foreignTraps() []hand {
 		carried("u32 ingress", "a tc filter that redirects", "", nil, of0, []string{"tc-filter", "fast"}, mirror("p0", "ingress")...),
 		carried("u32 egress xdp", "the same on the way out", "", xdp, Excuse{Out: []int{1, 3}}, []string{"egress-slow", "fast"}, mirror("p1", "egress")...),
 		carried("u32 egress tc", "from tc it is met", "", tc, Excuse{}, []string{"fast"}, mirror("p1", "egress")...),
+		carried("block ingress", "a block of filters that devices share, for what comes in: what leaves there does not meet it", "", nil, Excuse{In: []int{1}}, []string{"tc-filter", "fast"}, block("p1", "ingress")...),
+		carried("block egress xdp", "one for what leaves", "", xdp, of1, []string{"egress-slow", "fast"}, block("p1", "egress")...),
+		carried("block egress tc", "and from tc: no dump of the device shows what is in it", "", tc, of1, []string{"egress-slow", "fast"}, block("p1", "egress")...),
 		carried("netfilter 4", "a program at netfilter's forward hook, which no table explains", "netfilter programs", nil, Excuse{IP4: true}, []string{"netfilter:unknown", "fast"}, "foreign netfilter4 forward"),
 		carried("netfilter 6", "of the other family", "netfilter programs", nil, Excuse{IP6: true}, []string{"netfilter:unknown", "fast"}, "foreign netfilter6 forward"),
 		{name: "foreign netfilter at once", why: "its hook tells with the next packet, and while shunt's process is stopped", needs: "netfilter programs", slow: both, reasons: []string{"fast", "stale"},
