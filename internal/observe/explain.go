@@ -39,7 +39,13 @@ func Explain(s *control.State, d *datapath.Datapath, iface, description string) 
 	if err := x.walk(link); err != nil {
 		return nil, err
 	}
-	x.out.Route = x.found(link)
+	in := link // the device that Linux looks the route up for
+	if br := s.Network.Link(link.Master); br != nil && link.Port != nil {
+		if host := x.host(link, br); host != nil {
+			in = host
+		}
+	}
+	x.out.Route = x.found(in)
 	switch br := s.Network.Link(link.Master); {
 	case br == nil || link.Port == nil:
 		x.out.Rules = x.rules(link, nil)

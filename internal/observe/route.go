@@ -13,17 +13,7 @@ import (
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/model"
 	"github.com/shuntnet/shunt/internal/reason"
-	"github.com/shuntnet/shunt/internal/rules"
 )
-
-// ask is Linux's own answer where a packet that a device receives would go: what its routes and policy rules say of it as it came in. It must be called in the namespace.
-func ask(link *model.Link, p *rules.Packet) (*netlink.Route, error) {
-	routes, err := netlink.RouteGetWithOptions(net.IP(p.Dst.AsSlice()), &netlink.RouteGetOptions{Iif: link.Name, SrcAddr: net.IP(p.Src.AsSlice())})
-	if err != nil || len(routes) == 0 {
-		return nil, err
-	}
-	return &routes[0], nil
-}
 
 // byRoute says whether a reason rests on what a lookup of the route gave, so that the route is what a person asks for next.
 func byRoute(c reason.Code) bool {
@@ -44,7 +34,7 @@ func (x *explainer) found(link *model.Link) string {
 	if !ok {
 		return ""
 	}
-	r, err := ask(link, &p)
+	r, err := x.way(link, &p)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("Linux has no way for it: %v", err)
@@ -55,14 +45,14 @@ func (x *explainer) found(link *model.Link) string {
 }
 
 // told is a route in the words of `ip route get`, with the device's MTU and what is known of the next hop's address.
-func (x *explainer) told(r *netlink.Route, dst net.IP) string {
+func (x *explainer) told(r *way, dst net.IP) string {
 	words := []string{routeTypes[r.Type]}
 	hop := dst
 	if r.Gw != nil {
 		hop = r.Gw
 		words = append(words, "via", r.Gw.String())
 	}
-	l := x.state.Network.Link(r.LinkIndex)
+	l := x.state.Network.Link(r.Link)
 	if l != nil {
 		words = append(words, "dev", model.PrintableName(l.Name))
 	}

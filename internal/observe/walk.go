@@ -188,11 +188,11 @@ func (x *explainer) tracked(a netip.Addr) bool {
 
 // route asks Linux where the packet would go; nil if nowhere. It must be called in the namespace.
 func (x *explainer) route(link *model.Link, p *rules.Packet) *model.Link {
-	r, err := ask(link, p)
+	r, err := x.way(link, p)
 	if err != nil || r == nil {
 		return nil
 	}
-	return x.state.Network.Link(r.LinkIndex)
+	return x.state.Network.Link(r.Link)
 }
 
 // rulePacket is a frame without tags as rules see it; false for what is no IP, and for what leaves by its header before it comes to rules.

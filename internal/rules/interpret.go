@@ -62,6 +62,8 @@ type run struct {
 	met   *[]Ref // the rules whose tests all held, in order; nil if nobody asks
 	goOn  bool   // past chains of NAT of which no rule holds for what begins a connection: the packet is not translated there
 	seen  int    // rules so far
+
+	before uint32 // the mark before the route
 }
 
 // TooFar is Result.Why where a packet meets more rules than are followed: chains that are called from many places, which call others, lead it past more than anybody can wait for.
@@ -97,6 +99,9 @@ func (in *Interpreter) Follow(p Packet) (res Result, met []Ref) {
 // Zone is where rules have a packet's connection looked up, as far as it comes without them leaving it to the kernel; Dir is 0 where they say nothing.
 func (in *Interpreter) Zone(p Packet) ruleset.SetZone { return in.way(p, nil, false).zone }
 
+// RouteMark is the mark that a packet's route is looked up with, as far as it comes without rules leaving it to the kernel; what begins a connection is taken for not translated.
+func (in *Interpreter) RouteMark(p Packet) uint32 { return in.way(p, nil, true).before }
+
 // way takes a packet through every hook.
 func (in *Interpreter) way(p Packet, met *[]Ref, goOn bool) *run {
 	family := ruleset.IP6
@@ -108,7 +113,7 @@ func (in *Interpreter) way(p Packet, met *[]Ref, goOn bool) *run {
 		r.slow(Ref{}, "ttl")
 		return r
 	}
-	r.res.RouteMark = p.Mark
+	r.before = p.Mark
 	for _, c := range in.paths[family] {
 		if d := deviceOf(c.place.hook, &p); d != nil && !c.chain.Base.On(d.Name) {
 			continue
@@ -117,10 +122,10 @@ func (in *Interpreter) way(p Packet, met *[]Ref, goOn bool) *run {
 			return r
 		}
 		if !routed(c.place.hook) {
-			r.res.RouteMark = r.mark
+			r.before = r.mark
 		}
 	}
-	r.res.Mark, r.res.DSField, r.res.Untracked = r.mark, r.ds, r.untracked
+	r.res.Mark, r.res.RouteMark, r.res.DSField, r.res.Untracked = r.mark, r.before, r.ds, r.untracked
 	r.res.Zone = r.zone
 	return r
 }
