@@ -38,6 +38,21 @@ func strict(root *cobra.Command) {
 	}
 }
 
+// checkHelp makes --help beside a word that is none of a command's own commands what the word alone is, wrong usage, and not the general help. What it refused is there once the
+// command has run.
+func checkHelp(root *cobra.Command) (refused *error) {
+	refused = new(error)
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+			*refused = c.ValidateArgs(words)
+			return
+		}
+		help(c, args)
+	})
+	return refused
+}
+
 // completes registers what the values of options can be; options that a command lacks are left out.
 func completes(c *cobra.Command) {
 	fixed := func(values ...string) cobra.CompletionFunc {

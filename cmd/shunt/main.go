@@ -54,10 +54,14 @@ func endings() []os.Signal {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	strict(root)
+	refused := checkHelp(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = *refused
+	}
 	if err == nil {
 		return 0
 	}
@@ -126,9 +130,8 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 3 not supported here, 4 no daemon.
 		}
 		return nil
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w; `%s --help` lists the options", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(optionError)
+	root.SuggestionsMinimumDistance = 2
 	f := root.PersistentFlags()
 	f.StringVar(&g.runtimeDir, "runtime-dir", "/run/shunt", "where the daemon keeps its socket and attachments")
 	root.AddCommand(newRun(g), newStatus(g), newShow(g), newExplain(g), newCompile(), newCheck(), newPause(g), newResume(g), newStop(g),
@@ -166,7 +169,7 @@ func noArgs(c *cobra.Command, args []string) error {
 		return usagef("benchmarks come with the sources, for they need peers and a quiet machine: `make bench-router`, `make bench-gateway` and the others that bench/README.md lists")
 	}
 	if !c.HasParent() {
-		return usagef("unknown command %q; `shunt --help` lists them", args[0])
+		return unknownCommand(c, args[0])
 	}
 	return usagef("%s takes no arguments, not even %q", c.CommandPath(), args[0])
 }
