@@ -4,6 +4,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -65,6 +66,7 @@ type Engine struct {
 	end    func()
 
 	failing atomic.Pointer[string] // why the last round failed
+	left    error                  // see Left
 
 	// Owned by the loop.
 	dirty  kstate.Parts // what has changed since it was read
@@ -170,15 +172,19 @@ func (e *Engine) close() {
 	e.last()
 	if !e.detach.Load() {
 		e.data.Close()
+		e.left = errStubs
 		return
 	}
-	if err := tally.Remove(e.opts.Counts); err != nil {
-		e.log.Error("detaching", "err", err)
-	}
-	if err := e.data.Detach(); err != nil {
-		e.log.Error("detaching", "err", err)
+	if e.left = errors.Join(tally.Remove(e.opts.Counts), e.data.Detach()); e.left != nil {
+		e.log.Error("detaching", "err", e.left)
 	}
 }
+
+// errStubs is what an engine leaves that nobody told to remove anything before it ended.
+var errStubs = errors.New("the stubs stay attached")
+
+// Left says that something of the engine may be left in the kernel or the file system, and why; valid after Run.
+func (e *Engine) Left() error { return e.left }
 
 // loop is the life of the engine: rounds, and what happens between them.
 func (e *Engine) loop(ctx context.Context, refresher *refresher) error {

@@ -53,7 +53,7 @@ type Daemon struct {
 	stop   context.CancelFunc
 	awake  func()    // ends the start, with its low priority
 	once   sync.Once // of shutdown
-	detach bool      // everything is to be removed; set by shutdown, or later by ended
+	detach bool      // everything is removed; set by shutdown, or later by ended
 
 	clearing sync.Mutex // of ended
 }
@@ -167,7 +167,6 @@ func (d *Daemon) announce() error {
 // shutdown ends all members and takes away the socket, once; every caller waits for it. Whoever asked is answered after it.
 func (d *Daemon) shutdown(detach bool) {
 	d.once.Do(func() {
-		d.detach = detach
 		d.awake() // the end of a start that is not over is not to wait for its turn
 		d.stop()
 		systemd(sd.SdNotifyStopping)
@@ -180,11 +179,15 @@ func (d *Daemon) shutdown(detach bool) {
 		}
 		wg.Wait()
 		d.server.StopListening()
+		d.detach = detach
+		for _, m := range d.served() {
+			d.detach = d.detach && m.engine.Left() == nil
+		}
 		if detach {
 			d.forget(func(string) bool { return true })
 			d.removeFolders()
 		}
-		d.Log.Info("stopped", "detached", detach)
+		d.Log.Info("stopped", "detached", d.detach)
 	})
 }
 

@@ -39,7 +39,8 @@ func (d *Daemon) handle(ctx context.Context, r *api.Request, send func(any) erro
 	return nil, api.Errorf(api.KindUsage, "this daemon does not know the request %q", r.Verb)
 }
 
-// ended answers who asked to stop. Who asked to remove everything may have come while an end was under way that leaves the stubs: they are removed then.
+// ended answers who asked to stop. Who asked to remove everything may have come while an end was under way that leaves the stubs, or something could not be removed in order: it is removed then,
+// or the answer is why not.
 func (d *Daemon) ended(detach bool) (any, error) {
 	d.clearing.Lock()
 	defer d.clearing.Unlock()

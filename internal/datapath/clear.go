@@ -74,7 +74,19 @@ func isStub(id ebpf.ProgramID) bool {
 	return err == nil && strings.HasPrefix(info.Name, stubXDP)
 }
 
+// mostCovers is how many file systems that lie over each other are taken away in one go.
+const mostCovers = 16
+
+// clearPins removes the pins in a folder, with those in file systems that others were mounted over.
 func clearPins(dir string, did func(format string, args ...any)) error {
+	for n := 1; ; n++ {
+		if err := clearOnce(dir, did); !errors.Is(err, errCovered) || n == mostCovers {
+			return err
+		}
+	}
+}
+
+func clearOnce(dir string, did func(format string, args ...any)) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); errors.Is(err, unix.ENOENT) {
 		return nil

@@ -51,10 +51,18 @@ func (p pins) stubs() (map[int]string, error) {
 	return out, nil
 }
 
-// remove unmounts and deletes the folder; pins in it must be gone.
+// remove unmounts and deletes the folder; pins in it must be gone. errCovered says that it was another file system that was unmounted.
 func (p pins) remove() error {
-	if err := unix.Unmount(p.dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("unmounting %s: %w", p.dir, err)
+	unmounted := unix.Unmount(p.dir, unix.MNT_DETACH)
+	if unmounted != nil && !errors.Is(unmounted, unix.EINVAL) {
+		return fmt.Errorf("unmounting %s: %w", p.dir, unmounted)
 	}
-	return os.Remove(p.dir)
+	err := os.Remove(p.dir)
+	if errors.Is(err, unix.EBUSY) && unmounted == nil {
+		return fmt.Errorf("%s: %w", p.dir, errCovered)
+	}
+	return err
 }
+
+// errCovered is returned where one more file system was mounted over the folder of pins, whose own pins are visible only now.
+var errCovered = errors.New("another file system lay over the one with the pins")
