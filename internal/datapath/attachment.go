@@ -25,6 +25,7 @@ type attachment struct {
 	counters
 	generic bool           // prog is the generic one, which is not the attachment's own
 	refused programKey     // the configuration for which no program could be made behind the loop, so that what is there stays
+	again   again          // when it is tried again
 	awaited programKey     // while prog is nil: the configuration for which a first program is made behind the loop
 	since   time.Time      // when it began to wait for such a program
 	fresh   bool           // it has not had a program of its own yet
@@ -141,7 +142,7 @@ func (a *attachment) swap(prog *ebpf.Program, key programKey) error {
 		return err
 	}
 	a.leaveProgram()
-	a.prog, a.key, a.generic, a.awaited, a.fresh = prog, key, false, programKey{}, false
+	a.prog, a.key, a.generic, a.awaited, a.fresh, a.again = prog, key, false, programKey{}, false, again{}
 	return nil
 }
 

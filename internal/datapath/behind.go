@@ -220,7 +220,9 @@ func (d *Datapath) waits(a *attachment, j *job) {
 	}
 }
 
-func (a *attachment) waiting() bool { return a.awaits() || a.generic && a.refused != a.key }
+func (a *attachment) waiting() bool {
+	return a.awaits() || a.generic && (a.refused != a.key || a.again.due())
+}
 
 // awaits says whether everything goes to Linux until the port's first program is there.
 func (a *attachment) awaits() bool { return a.awaited.loaded && a.refused != a.awaited }
@@ -328,10 +330,10 @@ func busiestFirst(jobs []*job) {
 	slices.SortStableFunc(jobs, func(a, b *job) int { return cmp.Compare(came[b.key.index], came[a.key.index]) })
 }
 
-// refuse notes that there is no program for what a port wants. One that runs the generic program stays with that; one that has none is tried once more in the
+// refuse notes that there is no program for what a port wants. One that runs the generic program stays with that, until it is tried again if memory was short; one that has none is tried once more in the
 // next round, which tells what happened.
 func (d *Datapath) refuse(key hookKey, a *attachment, want programKey, err error) {
-	a.refused, a.planned = want, nil
+	a.refused, a.planned, a.again = want, nil, a.again.after(err)
 	what := "a port stays with the generic program"
 	if !a.generic {
 		what = "a new port waits for the next round"

@@ -37,6 +37,7 @@ type generic struct {
 	programs map[graph.Hook]*ebpf.Program // by variant, see genericOf
 	made     map[graph.Hook]bpfobj.Config // what is fixed in them, or was in an attempt that failed
 	failed   map[graph.Hook]error         // those that could not be had, and why
+	again    map[graph.Hook]again         // and when they are tried again, if at all
 	outworn  []*ebpf.Program              // made for an earlier shape of rules; ports may still run them
 	numbers  *ebpf.Memory                 // port_config
 	last     uint64                       // number given last
@@ -65,7 +66,7 @@ const (
 var genericOf = map[graph.Hook]graph.Hook{graph.XDP: genericXDP, linearXDP: genericLinearXDP, graph.TC: genericTC}
 
 func newGeneric(o *objects, f Features) (*generic, error) {
-	g := &generic{objects: o, programs: map[graph.Hook]*ebpf.Program{}, made: map[graph.Hook]bpfobj.Config{}, failed: map[graph.Hook]error{}, owners: map[uint32]int{}}
+	g := &generic{objects: o, programs: map[graph.Hook]*ebpf.Program{}, made: map[graph.Hook]bpfobj.Config{}, failed: map[graph.Hook]error{}, again: map[graph.Hook]again{}, owners: map[uint32]int{}}
 	g.fixed = bpfobj.Config{Generic: bpfobj.GenericWhole, Peek: f.Peek, KernCtx: f.Ctx, SkipNeigh: flag(f.SkipNeigh), SkbBorn: flag(f.VethSKB)}
 	var err error
 	if g.numbers, err = o.maps["port_config"].Memory(); err != nil {
@@ -96,7 +97,7 @@ func (g *generic) fits(variant graph.Hook) bool {
 // missing says whether there may yet be one.
 func (g *generic) missing(variant graph.Hook) bool {
 	made, tried := g.made[variant]
-	return !tried || made != g.fixed
+	return !tried || made != g.fixed || g.again[variant].due()
 }
 
 // load makes the generic program for a variant. It may be called from any goroutine.
@@ -113,10 +114,15 @@ func (g *generic) loaded(variant graph.Hook, fixed bpfobj.Config, prog *ebpf.Pro
 	delete(g.programs, variant)
 	delete(g.failed, variant)
 	if err != nil {
-		g.failed[variant] = err
-		g.objects.log.Warn("every change of structure waits for a program to be loaded: this kernel does not take the generic one", "hook", variant, "err", err)
+		g.failed[variant], g.again[variant] = err, g.again[variant].after(err)
+		what := []any{"hook", variant, "err", err}
+		if pause := g.again[variant].pause; pause != 0 {
+			what = append(what, "again", pause)
+		}
+		g.objects.log.Warn("every change of structure waits for a program to be loaded: this kernel does not take the generic one", what...)
 		return
 	}
+	delete(g.again, variant)
 	g.programs[variant] = prog
 }
 

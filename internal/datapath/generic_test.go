@@ -3,6 +3,8 @@
 package datapath
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/bpfobj"
 	"github.com/shuntnet/shunt/internal/graph"
@@ -234,6 +237,46 @@ func TestGenericOnceAtRest(t *testing.T) {
 		r.apply(func(c *bpfobj.Config) { c.In.Local6 = 11 })
 		if got := r.Tier(r.key.index, r.hook); got != Generic {
 			t.Errorf("a change behind that: tier %s", got)
+		}
+	})
+}
+
+// What was refused for want of memory is tried again, each time later; what the kernel does not take is not.
+func TestShortOfMemory(t *testing.T) {
+	withTiers(t, graph.TC, Both, func(r *tiered) {
+		r.idle()
+		g, a := r.generic, r.ports[r.key]
+		due := func() { g.again[r.hook] = again{time.Now(), g.again[r.hook].pause} }
+		short := fmt.Errorf("loading: %w", unix.ENOMEM)
+
+		g.loaded(r.hook, g.fixed, nil, errors.New("refused"))
+		if g.missing(r.hook) || g.again[r.hook].pause != 0 {
+			t.Error("a generic program that the kernel does not take is tried again")
+		}
+		for n, pause := range []time.Duration{firstAgain, 2 * firstAgain, 4 * firstAgain} {
+			g.loaded(r.hook, g.fixed, nil, short)
+			if got := g.again[r.hook].pause; got != pause || g.missing(r.hook) {
+				t.Errorf("after %d failures it is tried in %v (at once: %v), want %v", n+1, got, g.missing(r.hook), pause)
+			}
+		}
+		due()
+		r.lacking = time.Now().Add(-longest)
+		r.idle()
+		if g.programs[r.hook] == nil || len(g.failed) > 0 || len(g.again) > 0 {
+			t.Errorf("with memory there is no generic program: %v", g.failed)
+		}
+
+		r.apply(func(c *bpfobj.Config) { c.In.Local6 = 3 })
+		if r.Tier(r.key.index, r.hook) != Generic {
+			t.Fatal("a change does not run by the generic program")
+		}
+		r.refuse(r.key, a, a.key, short)
+		if r.idle(); r.Tier(r.key.index, r.hook) != Generic {
+			t.Error("a program of its own is tried again at once")
+		}
+		a.again.next = time.Now()
+		if r.idle(); r.Tier(r.key.index, r.hook) != Specialised || a.again.pause != 0 {
+			t.Error("with memory there is no program of its own")
 		}
 	})
 }
