@@ -61,6 +61,9 @@ func loopbackLast(i api.Interface) int {
 func printStatus(w *screen, s *api.Status) {
 	if !s.Ready {
 		w.printf("shunt %s is starting: it still reads Linux's configuration\n", s.Version)
+		if s.Failing != "" {
+			w.printf("%s its first round failed, and is tried again: %s\n", w.paint(red, "!"), s.Failing)
+		}
 		return
 	}
 	printHeadline(w, s)

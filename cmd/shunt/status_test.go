@@ -63,3 +63,12 @@ func TestManyAlike(t *testing.T) {
 		}
 	}
 }
+
+// TestFailingStart: a daemon whose first round fails, again and again, says so, and not only that it is starting.
+func TestFailingStart(t *testing.T) {
+	var b bytes.Buffer
+	printStatus(newScreen(&b), &api.Status{Failing: "applying the plan: no room"})
+	if out := b.String(); !strings.Contains(out, "is starting") || !strings.Contains(out, "applying the plan: no room") {
+		t.Errorf("status says\n%s", out)
+	}
+}

@@ -229,6 +229,8 @@ var decisions = []decision{
 	{"transparent socket", reason.TransparentSocket, ip4("eth0"),
 		[]change{network(func(n *model.Network) { n.Sockets.Transparent = true })}, []change{}},
 
+	{"more addresses than are kept", reason.Unreadable, ip4("eth0"), []change{moreAddresses(mostAddresses)}, []change{moreAddresses(mostAddresses - 10)}},
+
 	{"tun_id rule", reason.RuleUnknown, ip4("eth0"),
 		[]change{rule(model.Rule{Family: model.IP4, TunID: true})}, []change{rule(model.Rule{Family: model.IP6, TunID: true})}},
 	{"uidrange rule", reason.RuleUnknown, ip6("eth0"),

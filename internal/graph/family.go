@@ -44,8 +44,25 @@ func (b *builder) namespaceReasons() {
 	if n.Sysctl.ForwardUsePMTU {
 		ip4 = append(ip4, because(reason.SysctlUnmodelled, "net.ipv4.ip_forward_use_pmtu = 1"))
 	}
+	if Crowded(n) {
+		ip4 = append(ip4, because(reason.Unreadable, "this host has more than %d IPv4 addresses, which are all that the fast path can tell as senders", mostAddresses))
+	}
 	b.wide4 = join(both, ip4, b.rules4.why)
 	b.wide6 = join(both, ip6, b.rules6.why)
+}
+
+// mostAddresses is how many IPv4 addresses of this host are kept at most (local4): half of what that has room for, since those that come are written before those go that have left.
+const mostAddresses = 1 << 15
+
+// Crowded says whether this host has more IPv4 addresses than programs can be told.
+func Crowded(n *model.Network) bool {
+	all := len(n.Left)
+	for _, a := range n.Addrs {
+		if a.Prefix.Addr().Is4() {
+			all++
+		}
+	}
+	return all > mostAddresses
 }
 
 // path4 gives the reasons that keep IPv4 at a logical interface with Linux. In a VRF Linux looks at the master's switches

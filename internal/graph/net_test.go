@@ -74,6 +74,15 @@ func everywhere(f func(l *model.Link)) change {
 	}
 }
 
+// moreAddresses gives the host so many more of IPv4.
+func moreAddresses(n int) change {
+	return network(func(net *model.Network) {
+		for i := range n {
+			net.Addrs = append(net.Addrs, model.Addr{Index: 2, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(i >> 8), byte(i)}), 32)})
+		}
+	})
+}
+
 func network(f func(n *model.Network)) change { return func(n *model.Network, _ *Policy) { f(n) } }
 
 func policy(f func(p *Policy)) change { return func(_ *model.Network, p *Policy) { f(p) } }

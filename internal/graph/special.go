@@ -32,7 +32,38 @@ func specials(net *model.Network) []Special {
 	}
 	rows = append(rows, strays(net)...)
 	slices.SortFunc(rows, comparePrefix)
-	return cover(rows)
+	return fitting(cover(rows), mostSpecial)
+}
+
+// mostSpecial is how many rows of a family there may be: half of what their tables have room for (special4, special6), since those that come are written before those go that are no longer wanted.
+const mostSpecial = 1 << 19
+
+// fitting makes rows shorter until so many of a family suffice: what one says is then said of its neighbours, too, so that more packets than need be are Linux's.
+func fitting(rows []Special, most int) []Special {
+	for shorter := 8; ; shorter += 8 {
+		var n4, n6 int
+		for _, r := range rows {
+			if r.Prefix.Addr().Is4() {
+				n4++
+			} else {
+				n6++
+			}
+		}
+		if n4 <= most && n6 <= most || shorter >= 128 {
+			return rows
+		}
+		for i, r := range rows {
+			length, many := r.Prefix.Addr().BitLen()-shorter, n6 > most
+			if r.Prefix.Addr().Is4() {
+				many = n4 > most
+			}
+			if many && r.Prefix.Bits() > length {
+				rows[i].Prefix = netip.PrefixFrom(r.Prefix.Addr(), max(0, length)).Masked()
+			}
+		}
+		slices.SortFunc(rows, comparePrefix)
+		rows = cover(rows)
+	}
 }
 
 // heeded says whether a row says no more than the lookup heeds anyway: that a route of IPv6 takes packets of the MTU of its device, as a router's advertisement gives it to both. The row of a

@@ -124,20 +124,21 @@ const leftLimit = 1024
 
 // left gives the addresses that left, those of before among them, as long as they have not come back.
 func left(before []netip.Addr, was, now []model.Addr) []netip.Addr {
-	own := map[netip.Addr]bool{}
+	own := make(map[netip.Addr]bool, len(now))
 	for _, a := range now {
 		own[a.Prefix.Addr()] = true
 	}
 	var out []netip.Addr
-	for _, a := range before {
-		if !own[a] {
-			out = append(out, a)
+	add := func(a netip.Addr) {
+		if a.Is4() && !own[a] {
+			own[a], out = true, append(out, a) // once
 		}
 	}
+	for _, a := range before {
+		add(a)
+	}
 	for _, a := range was {
-		if addr := a.Prefix.Addr(); addr.Is4() && !own[addr] && !slices.Contains(out, addr) {
-			out = append(out, addr)
-		}
+		add(a.Prefix.Addr())
 	}
 	return out[max(0, len(out)-leftLimit):]
 }

@@ -146,6 +146,9 @@ func carry[K, V comparable](now, before map[K]V) map[K]V {
 // addresses too, the graph asks for the reverse lookup. Those that left are refused as well where there are routes with several next hops, which may still know them.
 func local4(net *model.Network) map[[4]byte]uint8 {
 	out := map[[4]byte]uint8{}
+	if graph.Crowded(net) { // IPv4 is Linux's
+		return out
+	}
 	if slices.ContainsFunc(net.Routes.Notable, func(r model.Route) bool { return r.Multipath && r.Family != model.IP6 }) {
 		for _, a := range net.Left {
 			out[a.As4()] = 1
