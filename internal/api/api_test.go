@@ -47,6 +47,8 @@ func TestCall(t *testing.T) {
 			return Status{Version: "1", Netns: r.Netns}, nil
 		case VerbExplain:
 			return nil, Errorf(KindUsage, "no packet")
+		case VerbPause:
+			panic("made for this test")
 		}
 		return nil, errors.New("broken")
 	})
@@ -58,6 +60,9 @@ func TestCall(t *testing.T) {
 		t.Error(err)
 	}
 	if err := c.Call(context.Background(), VerbStop, nil, nil); kind(t, err) != KindFailed || err.Error() != "broken" {
+		t.Error(err)
+	}
+	if err := c.Call(context.Background(), VerbPause, nil, nil); kind(t, err) != KindFailed || !strings.HasPrefix(err.Error(), "a fault of shunt: made for this test") {
 		t.Error(err)
 	}
 	fi, err := os.Stat(s.path)

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -198,7 +199,7 @@ func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
 		in.ReadByte()
 		cancel()
 	}()
-	data, err := s.dispatch(ctx, line, func(v any) error {
+	data, err := s.answer(ctx, line, func(v any) error {
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return err
@@ -215,6 +216,17 @@ func (s *Server) connection(ctx context.Context, c *net.UnixConn) {
 	if err := s.send(client, last); err != nil {
 		s.log.Debug("answering a client", "err", err)
 	}
+}
+
+// answer is dispatch, with a panic for an error: a question must not end the daemon.
+func (s *Server) answer(ctx context.Context, line []byte, send func(any) error) (data any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("a fault of shunt", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			data, err = nil, Errorf(KindFailed, "a fault of shunt: %v; the daemon's log has the place", v)
+		}
+	}()
+	return s.dispatch(ctx, line, send)
 }
 
 func (s *Server) dispatch(ctx context.Context, line []byte, send func(any) error) (any, error) {

@@ -15,8 +15,13 @@ import (
 // errStopped is what calls get after the loop has ended.
 var errStopped = errors.New("the daemon is stopping")
 
-// Do runs a function on the loop's thread, between rounds, where the data path may be used.
+// Do runs a function on the loop's thread, between rounds, where the data path may be used. A panic in it is its error.
 func (e *Engine) Do(ctx context.Context, fn func(*datapath.Datapath) error) error {
+	return e.call(ctx, func(*datapath.Datapath) error { return e.attempt(fn) })
+}
+
+// call is Do for what changes something: a panic in it is the loop's.
+func (e *Engine) call(ctx context.Context, fn func(*datapath.Datapath) error) error {
 	done := make(chan error, 1)
 	select {
 	case <-e.ready:
@@ -61,7 +66,7 @@ func (e *Engine) serve() {
 
 // SetPolicy replaces what the user asked for, and makes a round of it.
 func (e *Engine) SetPolicy(ctx context.Context, change func(*graph.Policy)) error {
-	return e.Do(ctx, func(*datapath.Datapath) error {
+	return e.call(ctx, func(*datapath.Datapath) error {
 		p := *e.policy.Load()
 		change(&p)
 		e.policy.Store(&p)

@@ -47,7 +47,8 @@ func (e *Engine) compileDue(c *graph.Compilation, now time.Time) time.Duration {
 // compiled is a compilation that is done.
 type compiled struct {
 	*graph.Compilation
-	took time.Duration
+	took  time.Duration
+	panic *relayed
 }
 
 // compile begins with what the round left out, unless something is being compiled. The loop goes on meanwhile, and the packets that the rules are for go to Linux, or are decided in front of the images. It
@@ -69,9 +70,15 @@ func (e *Engine) compile() (due time.Duration) {
 	go func() {
 		defer e.compilers.Done()
 		began := time.Now()
+		defer func() {
+			done := compiled{Compilation: c, took: time.Since(began)}
+			if v := recover(); v != nil {
+				done.panic = relay(v)
+			}
+			e.compiled <- done
+			e.reader.Wake()
+		}()
 		c.Run()
-		e.compiled <- compiled{c, time.Since(began)}
-		e.reader.Wake()
 	}()
 	return due
 }
@@ -80,6 +87,9 @@ func (e *Engine) compile() (due time.Duration) {
 func (e *Engine) takeCompiled() kstate.Parts {
 	select {
 	case c := <-e.compiled:
+		if c.panic != nil {
+			panic(c.panic)
+		}
 		e.compiling, e.compileTook, e.compileAt = false, c.took, time.Now().Add(compileRest*c.took)
 		if e.memo.Take(c.Compilation) {
 			return kstate.Netfilter

@@ -51,6 +51,8 @@ type Options struct {
 	Round func(*State, error)
 	Log   *slog.Logger
 
+	beat func(*datapath.Datapath) (bool, error) // stamps; tests have it fail
+
 	trackSocket func() (int, error) // opens a socket to connection tracking; tests have it fail or wait
 }
 
@@ -70,7 +72,7 @@ type Engine struct {
 
 	// Owned by the loop.
 	dirty  kstate.Parts // what has changed since it was read
-	inARow int          // rounds that failed one behind the other
+	inARow int          // rounds and beats that failed, without a good beat between them
 	reader *kstate.Reader
 	data   *datapath.Datapath
 	detach atomic.Bool // everything is removed when Run ends; set from any goroutine
@@ -115,11 +117,20 @@ func (e *Engine) State() *State { return e.state.Load() }
 func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
 // Run works until the context ends. It must have a goroutine of its own; the OS thread is given up afterwards if it changed namespace.
-func (e *Engine) Run(ctx context.Context) error {
+func (e *Engine) Run(ctx context.Context) (err error) {
 	defer e.end()
+	defer func() { // when the data path is closed
+		if v := recover(); v != nil {
+			err = e.fault(v)
+		}
+		if err != nil {
+			text := err.Error()
+			e.failing.Store(&text)
+		}
+	}()
 	runtime.LockOSThread()
 	if e.opts.NetnsPath != "" {
-		if err := enter(e.opts.NetnsPath); err != nil {
+		if err = enter(e.opts.NetnsPath); err != nil {
 			return err // the thread stays locked and ends with the goroutine
 		}
 	} else {
@@ -201,6 +212,7 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 				if err := e.rest(ctx, err); err != nil {
 					return err
 				}
+				beat = time.Now() // all is read anew before the next
 				continue
 			}
 			worked = time.Since(started)
@@ -216,10 +228,15 @@ func (e *Engine) loop(ctx context.Context, refresher *refresher) error {
 			e.data.Pause()
 			e.dirty |= silent
 		} else if gap >= beatEvery {
-			attached, err := e.data.Beat()
-			if err != nil {
-				return err
+			attached, err := e.stamp()
+			if err != nil { // what would be fast without it would not be for long
+				if err := e.rest(ctx, err); err != nil {
+					return err
+				}
+				beat = time.Now()
+				continue
 			}
+			e.inARow = 0
 			if attached {
 				e.dirty |= unheard
 			}
@@ -267,7 +284,7 @@ func (e *Engine) catchUp(since time.Time) error {
 	if err != nil {
 		return err
 	}
-	e.dirty, e.inARow = again, 0
+	e.dirty = again
 	e.failing.Store(nil)
 	return nil
 }
@@ -278,7 +295,15 @@ const (
 	lastRest  = time.Second
 )
 
-// rest sends everything to Linux after a round that failed, and lets some time pass before the next one, in which events are drained and calls are answered.
+// stamp says to the data path that the loop is alive.
+func (e *Engine) stamp() (attached bool, err error) {
+	if e.opts.beat != nil {
+		return e.opts.beat(e.data)
+	}
+	return e.data.Beat()
+}
+
+// rest sends everything to Linux after a round or a beat that failed, and lets some time pass before the next one, in which events are drained and calls are answered.
 func (e *Engine) rest(ctx context.Context, cause error) error {
 	e.log.Error("a round failed; everything goes to Linux until one succeeds", "err", cause)
 	e.data.Pause()

@@ -34,7 +34,8 @@ type rig struct {
 	hook   graph.Hook
 	wire   *lab.Wire
 	sink   *lab.Capture
-	sent   int // by send
+	sent   int            // by send
+	tune   func(*Options) // of the engines to come; may be nil
 	stop   func()
 }
 
@@ -62,10 +63,14 @@ func (r *rig) start(pins string) { r.Helper(); r.startWith(pins, watchdog) }
 
 func (r *rig) startWith(pins string, watchdog time.Duration) {
 	r.Helper()
-	r.engine = New(Options{
+	o := Options{
 		Namespace: "dut", NetnsPath: r.net.Node(lab.Dut).Path(), PinDir: pins,
 		Policy: graph.Policy{Hook: string(r.hook)}, Watchdog: watchdog, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
-	})
+	}
+	if r.tune != nil {
+		r.tune(&o)
+	}
+	r.engine = New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	engine := r.engine

@@ -23,6 +23,12 @@ func (e *Engine) Rules(ctx context.Context) (read *kstate.RuleReading, beyond ma
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, whatever namespace it is in
 		var a answer
+		defer func() {
+			if v := recover(); v != nil {
+				a.err = e.fault(v)
+			}
+			done <- a
+		}()
 		if e.opts.NetnsPath != "" {
 			a.err = enter(e.opts.NetnsPath)
 		}
@@ -30,7 +36,6 @@ func (e *Engine) Rules(ctx context.Context) (read *kstate.RuleReading, beyond ma
 			take := func() error { return e.Do(ctx, func(*datapath.Datapath) error { return e.take() }) }
 			a.beyond, a.err = e.tally.Read(take, func() { a.read = kstate.ReadRules(nil) })
 		}
-		done <- a
 	}()
 	select {
 	case a := <-done:

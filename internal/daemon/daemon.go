@@ -135,11 +135,35 @@ func (d *Daemon) serve() error {
 	if err := d.announce(); err != nil {
 		return err
 	}
-	select {
-	case <-d.ctx.Done():
-		return nil
-	case <-own.done:
-		return stopped(d.ctx, own.err)
+	return d.keepOwn(own)
+}
+
+// keepOwn waits for the end. Where other namespaces are served, the engine of the daemon's own is started again when it has failed, later each time, as theirs are (netnsWatcher.serveOne); else the daemon ends, and
+// whoever started it knows.
+func (d *Daemon) keepOwn(own *member) error {
+	for delay := retryFirst; ; delay = min(2*delay, retryMost) {
+		began := time.Now()
+		select {
+		case <-d.ctx.Done():
+			return nil
+		case <-own.done:
+		}
+		if d.ctx.Err() != nil || len(d.Netns) == 0 {
+			return stopped(d.ctx, own.err)
+		}
+		if time.Since(began) > delay {
+			delay = retryFirst // it has run for as long as it waited
+		}
+		d.Log.Error("the daemon's own network namespace stays with Linux; trying again", "in", delay, "err", own.err)
+		select {
+		case <-d.ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+		var err error
+		if own, err = d.start(own.name, own.path, nil); err != nil {
+			return stopped(d.ctx, err)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // member is one served network namespace.
 type member struct {
 	name     string
+	path     string   // of a namespace that is not the process's
 	identity identity // of the namespace, to notice a new one of the same name
 	engine   *control.Engine
 	log      *slog.Logger
@@ -32,7 +33,7 @@ var errEnding = errors.New("the daemon is stopping")
 
 // start serves a namespace. Errors of the engine itself come later, see member.err.
 func (d *Daemon) start(name, path string, id *identity) (*member, error) {
-	m := &member{name: name, recorder: observe.NewRecorder(name), done: make(chan struct{}), log: d.Log}
+	m := &member{name: name, path: path, recorder: observe.NewRecorder(name), done: make(chan struct{}), log: d.Log}
 	if name != "" {
 		m.log = m.log.With("netns", name)
 	}
@@ -85,6 +86,13 @@ func (m *member) end(detach bool) {
 
 // do runs a function between rounds, with the state of the last one.
 func (m *member) do(ctx context.Context, fn func(*control.State, *datapath.Datapath) error) error {
+	select {
+	case <-m.done:
+		if m.err != nil {
+			return api.Errorf(api.KindFailed, "this network namespace is left to Linux, and tried again before long: %v", m.err)
+		}
+	default:
+	}
 	select {
 	case <-m.engine.Ready():
 	default:

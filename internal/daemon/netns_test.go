@@ -223,3 +223,25 @@ func TestFoldersThatCannotBeRead(t *testing.T) {
 		t.Errorf("%d lines, want one of reading and one of watching:\n%s", lines, told.String())
 	}
 }
+
+// Where other namespaces are served, the daemon's own engine is started again when it ends by itself, and they go on; alone it ends the daemon.
+func TestOwnEngineAgain(t *testing.T) {
+	d := served(t)
+	d.serveLine(t) // as the daemon's own
+	first, err := d.member("dut")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := make(chan error, 1)
+	first.cancel()
+	if err := d.keepOwn(first); err != nil {
+		t.Error(err)
+	}
+	d.Netns = []string{"others"}
+	go func() { kept <- d.keepOwn(first) }()
+	until(t, "it is served again", func() bool { m, err := d.member("dut"); return err == nil && m != first && m.engine.State() != nil })
+	d.stop()
+	if err := <-kept; err != nil {
+		t.Error(err)
+	}
+}

@@ -4,9 +4,11 @@ package datapath
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -67,11 +69,17 @@ func (b *behind) start(work func()) {
 		b.mu.Lock()
 		b.tid = unix.Gettid()
 		b.mu.Unlock()
+		defer func() {
+			v := recover() // it is the loop's, which knows what to do then
+			b.mu.Lock()
+			if b.busy, b.tid = false, 0; v != nil {
+				again := fmt.Sprintf("%v in\n%s", v, debug.Stack())
+				b.found = append(b.found, func() { panic(again) })
+			}
+			b.mu.Unlock()
+			b.wake()
+		}()
 		work()
-		b.mu.Lock()
-		b.busy, b.tid = false, 0
-		b.mu.Unlock()
-		b.wake()
 	}()
 }
 

@@ -281,6 +281,23 @@ func TestShortOfMemory(t *testing.T) {
 	})
 }
 
+// A panic behind the loop is the loop's, with the place.
+func TestFaultBehind(t *testing.T) {
+	b := &behind{wake: func() {}}
+	b.start(func() { panic("made for this test") })
+	b.wg.Wait()
+	found, busy := b.results()
+	if len(found) != 1 || busy {
+		t.Fatalf("%d results, busy %v", len(found), busy)
+	}
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.Contains(said, "made for this test in") || !strings.Contains(said, "TestFaultBehind") {
+			t.Errorf("the loop gets %q", said)
+		}
+	}()
+	found[0]()
+}
+
 // Where changes never end, generic programs wait for so long and no longer.
 func TestGenericAmongChanges(t *testing.T) {
 	withTiers(t, graph.TC, "", func(r *tiered) {

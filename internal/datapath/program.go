@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -73,7 +74,13 @@ func (o *objects) fold(hook graph.Hook, c bpfobj.Config, frozen []byte) (asm.Ins
 
 // load makes and loads the program for one configuration. stats are the port's counters. Old verifiers walk more paths: where one gives up over a program, it
 // does without what can be spared.
-func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (*ebpf.Program, error) {
+func (o *objects) load(hook graph.Hook, c bpfobj.Config, stats *ebpf.Map) (prog *ebpf.Program, err error) {
+	defer func() { // a fault of shunt over one configuration leaves that port to Linux, and no other
+		if v := recover(); v != nil {
+			o.log.Error("a fault of shunt", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			prog, err = nil, fmt.Errorf("a fault of shunt: %v", v)
+		}
+	}()
 	for {
 		less, without := lesser(c)
 		if without == "" {
