@@ -94,6 +94,8 @@ func TestNodesAreTheMinimumForTheConfiguration(t *testing.T) {
 		{"multipath of IPv6", []change{notable(model.Route{Family: model.IP6, Prefix: v6, Multipath: true})}, "eth0", "local-source fib", "fib(ecmp=addresses)"},
 		{"a nearer notable route of IPv4 does not end it", []change{notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true}), notable(model.Route{Family: model.IP4, Prefix: v4, MTU: 1400, MTULocked: true})}, "eth0", "local-source special-route fib(ecmp=addresses)", "fib"},
 		{"multipath hashed by ports", []change{network(func(n *model.Network) { n.Sysctl.HashPolicy4 = 1 }), notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true})}, "eth0", "local-source special-route fib(ecmp=addresses)", "fib"},
+		{"multipath by neighbours", []change{network(func(n *model.Network) { n.Sysctl.UseNeigh4 = true }), notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true})}, "eth0", "local-source special-route fib(ecmp=addresses)", "fib"},
+		{"multipath by neighbours is none of IPv6", []change{network(func(n *model.Network) { n.Sysctl.UseNeigh4 = true }), notable(model.Route{Family: model.IP6, Prefix: v6, Multipath: true})}, "eth0", "local-source fib", "fib(ecmp=addresses)"},
 		{"the other family's hash policy", []change{network(func(n *model.Network) { n.Sysctl.HashPolicy6 = 1 }), notable(model.Route{Family: model.IP4, Prefix: v4, Multipath: true})}, "eth0", "local-source fib(ecmp=addresses)", "fib"},
 		{"resilient group", []change{notable(model.Route{Family: model.IP6, Prefix: v6, Multipath: true, Resilient: true})}, "eth0", "local-source fib", "special-route fib(ecmp=addresses)"},
 		{"mtu", []change{notable(model.Route{Family: model.IP4, Prefix: v4, MTU: 1400})}, "eth0", "local-source special-route fib", "fib"},

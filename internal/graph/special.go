@@ -21,11 +21,11 @@ func specials(net *model.Network) []Special {
 			if r.Family == other {
 				continue
 			}
-			hash := net.Sysctl.HashPolicy4
+			otherwise := net.Sysctl.HashPolicy4 != 0 || net.Sysctl.UseNeigh4
 			if family == model.IP6 {
-				hash = net.Sysctl.HashPolicy6
+				otherwise = net.Sysctl.HashPolicy6 != 0
 			}
-			if s, ok := special(r, family, hash); ok && !heeded(net, r, family, s) {
+			if s, ok := special(r, family, otherwise); ok && !heeded(net, r, family, s) {
 				rows = append(rows, s)
 			}
 		}
@@ -94,7 +94,8 @@ func strays(net *model.Network) []Special {
 
 const ip6MinMTU = 1280
 
-func special(r model.Route, family model.Family, hash uint8) (Special, bool) {
+// special is the row of a route, if it needs one. otherwise says that next hops are not chosen by addresses alone: by more of the packet, or by the state of neighbours, which has no event at each turn.
+func special(r model.Route, family model.Family, otherwise bool) (Special, bool) {
 	s := Special{Prefix: r.Prefix.Masked()}
 	if s.Prefix.IsValid() && s.Prefix.Addr().Is4() != (family == model.IP4) {
 		s.Prefix = netip.Prefix{}
@@ -113,7 +114,7 @@ func special(r model.Route, family model.Family, hash uint8) (Special, bool) {
 	switch {
 	case len(r.Unknown) > 0:
 		s.Always = reason.RouteUnknown
-	case r.Multipath && (hash != 0 || r.Resilient):
+	case r.Multipath && (otherwise || r.Resilient):
 		s.Always = reason.RouteECMP
 	case r.Realm:
 		s.Always = reason.RouteRealm

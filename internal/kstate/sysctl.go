@@ -40,8 +40,7 @@ var conf6Files = []string{"disable_ipv6", "forwarding", "proxy_ndp", "accept_sou
 // unmodelled are switches that change what happens to forwarded packets and that nothing after this package looks at, with
 // the value at which they do nothing.
 var unmodelled = map[string]string{
-	"ipv4/fib_multipath_use_neigh": "0",
-	"netfilter/nf_hooks_lwtunnel":  "0",
+	"netfilter/nf_hooks_lwtunnel": "0",
 }
 
 // readSysctl reads the switches; a file that is missing is a switch that the kernel does not have.
@@ -76,6 +75,7 @@ func (r *Reader) readSysctl(n *model.Network) {
 		IOAM6Enabled: is(all6 + "ioam6_enabled"), DisablePolicy: is(all6 + "disable_policy"), IgnoreLinkdown: is(all6 + "ignore_routes_with_linkdown"),
 	}
 	s.HashPolicy4, s.HashPolicy6 = uint8(num("ipv4/fib_multipath_hash_policy")), uint8(num("ipv6/fib_multipath_hash_policy"))
+	s.UseNeigh4 = is("ipv4/fib_multipath_use_neigh")
 	s.ForwardUsePMTU, s.UpdatePriority = is("ipv4/ip_forward_use_pmtu"), is("ipv4/ip_forward_update_priority")
 	s.EarlyDemux = is("ipv4/ip_early_demux")
 	s.FibNotifyOnFlag = is("ipv4/fib_notify_on_flag_change") || is("ipv6/fib_notify_on_flag_change")

@@ -120,6 +120,7 @@ type Sysctl struct {
 	All6            Conf6
 	HashPolicy4     uint8
 	HashPolicy6     uint8
+	UseNeigh4       bool `json:",omitempty"` // net.ipv4.fib_multipath_use_neigh
 	ForwardUsePMTU  bool // net.ipv4.ip_forward_use_pmtu
 	UpdatePriority  bool // net.ipv4.ip_forward_update_priority
 	BridgeCall4     bool // net.bridge.bridge-nf-call-iptables

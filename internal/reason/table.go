@@ -195,7 +195,7 @@ var table = [Count]Info{
 	RouteMTU:           {"route-mtu", Lookup, "Longer than the mtu metric of a route that may match."},
 	RouteEncap:         {"route-encap", Lookup, "A route with an encapsulation (lwtunnel)."},
 	RouteRealm:         {"route-realm", Lookup, "A route with realms."},
-	RouteECMP:          {"route-ecmp", Lookup, "A multipath route that the kernel hashes in a way that the fast path cannot repeat (fib_multipath_hash_policy other than 0, or a resilient group)."},
+	RouteECMP:          {"route-ecmp", Lookup, "A multipath route that the kernel hashes in a way that the fast path cannot repeat (fib_multipath_hash_policy other than 0, fib_multipath_use_neigh, or a resilient group)."},
 	RouteUnknown:       {"route-unknown", Lookup, "A route with an attribute that is not understood."},
 	LookupError:        {"lookup-error", Lookup, "The kernel's FIB lookup gave an answer that is not understood."},
 	SameInterface:      {"same-interface", Lookup, "The packet would leave where it came in; Linux may send an ICMP redirect (but not about a translated connection of IPv4)."},
