@@ -17,7 +17,7 @@ import (
 //	search  u32 n, pad; then n pairs of u64, the 128-bit values from which rows begin, upper half first, sorted; n is a power of two,
 //	        arg is n; then n u32 rows
 //	hash    pairs of u32, a value and its row, without collisions; arg is a factor: the pair is at (value * factor) >> shift, and shift is in
-//	        the u32 before the pairs. Other values have no row: 0
+//	        the first u32 of two before the pairs. The second is the row of all other values, 0 for none: of devices of which rules say nothing (plain.go)
 const inner = 1 << 31
 
 const wideRoot = 1 << 9 // cuts from which on a root of 16 bits is worth its size
