@@ -509,7 +509,7 @@ enum shunt_value {
 	SHUNT_V_MAC_LOW,
 	SHUNT_V_TO_HIGH,	/* its destination address */
 	SHUNT_V_TO_LOW,
-	SHUNT_V_BACK,	/* 1: the route to the sender of an IPv6 packet leads out of the interface that it came by; other packets do not come to rules */
+	SHUNT_V_BACK,	/* 1: the route to the packet's sender leads out of the interface that it came by; other packets do not come to rules */
 	SHUNT_V_BACK_BY,	/* 1: there is one */
 	SHUNT_V_COUNT,
 };

@@ -216,6 +216,8 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 #define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
 #define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
 #define RULE_BACK (1 << SHUNT_V_BACK | 1 << SHUNT_V_BACK_BY)
+#define SENDER_ASKED4 (frozen.rules[0].asks | frozen.rules[1].asks | frozen.rules[2].asks)
+#define SENDER_ASKED6 (frozen.rules[3].asks | frozen.rules[4].asks | frozen.rules[5].asks)
 #define LOOPBACK_IFINDEX 1	/* in every namespace: include/net/net_namespace.h */
 #define RULE_SKIP_NEIGH (1U << 2)	/* BPF_FIB_LOOKUP_SKIP_NEIGH, Linux 6.3 */
 #define SENDER_BASE (1U << 31)	/* beside the index of an interface, which is an int */
@@ -332,6 +334,21 @@ __attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex, _
 	return back.ifindex | (may_be_base(back.ipv6_dst, more) ? SENDER_BASE : 0);
 }
 
+/* The interface of the route to an IPv4 sender, 0 where that is not one of type unicast. */
+__attribute__((noinline)) __u32 sender4_by(ctx_t *ctx, __u32 addr, __u32 ifindex)
+{
+	struct bpf_fib_lookup back = {};
+	long rc;
+
+	if (!(SENDER_ASKED4 & RULE_BACK))
+		return 0;
+	back.family = AF_INET;
+	back.ipv4_dst = addr;
+	back.ifindex = ifindex;
+	rc = bpf_fib_lookup(ctx, &back, sizeof(back), frozen.skip_neigh ? RULE_SKIP_NEIGH : 0);
+	return rc == BPF_FIB_LKUP_RET_SUCCESS || rc == BPF_FIB_LKUP_RET_NO_NEIGH ? back.ifindex : 0;
+}
+
 /*
  * The route to the sender, if it is asked for (fib saddr . iif oif, rpfilter). Only an answer that holds for Linux's own lookup too lets the packet go on
  * (internal/graph: routeBack); whatever else there is, no route above all, is Linux's to find out.
@@ -339,12 +356,18 @@ __attribute__((noinline)) __u32 sender_by(ctx_t *ctx, __u32 l3, __u32 ifindex, _
 always_inline int rules_sender(struct packet *p)
 {
 	struct rule_walk *w = p->rules;
-	__u32 back;
+	__u32 back, asks;
 
-	if (!(frozen.rule_asks & RULE_BACK) || !p->is6 || !w)
+	if (!(frozen.rule_asks & RULE_BACK) || !w)
 		return NEXT;
-	back = sender_by(p->ctx, p->l3, p->in->ifindex, cfg.onlink6) & ~SENDER_BASE;
-	if (!back || ((frozen.rule_asks & 1 << SHUNT_V_BACK) && back != p->in->ifindex))
+	asks = of_family(p, SENDER_ASKED4, SENDER_ASKED6);
+	if (!(asks & RULE_BACK))
+		return NEXT;
+	if (p->is6)
+		back = sender_by(p->ctx, p->l3, p->in->ifindex, cfg.onlink6) & ~SENDER_BASE;
+	else
+		back = sender4_by(p->ctx, p->src, p->in->ifindex);
+	if (!back || ((asks & 1 << SHUNT_V_BACK) && back != p->in->ifindex))
 		return SHUNT_R_NETFILTER_RULE;
 	w->have |= RULE_BACK;
 	w->value[SHUNT_V_BACK] = w->value[SHUNT_V_BACK_BY] = 1;

@@ -17,9 +17,6 @@
 
 #include "fib.h"
 
-#define SENDER_ASKED4 (frozen.rules[0].asks | frozen.rules[1].asks | frozen.rules[2].asks)
-#define SENDER_ASKED6 (frozen.rules[3].asks | frozen.rules[4].asks | frozen.rules[5].asks)
-
 /* A function of its own: on Linux 6.1 its caller's frame has no room for another lookup. */
 __attribute__((noinline)) __u32 sender_unicast(ctx_t *ctx, __u32 addr, __u32 ifindex)
 {

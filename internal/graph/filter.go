@@ -243,19 +243,26 @@ func (b *builder) filterReasons(family model.Family, hooks []model.NFHook, polic
 	return f, why
 }
 
-// routeBack says whether the lookup for programs finds the same route to a sender as rules do that ask for it (ip6_route_lookup()). Both take the tables in
-// the same order only as long as there are the kernel's own rules and no VRF, whatever the mark; but of several routes of a prefix they choose by other things: the
-// lookup of rules takes the first that is not dead, or the hash of the packet's own addresses. It also takes those of devices without a carrier where forwarding is told
-// to ignore them.
+// routeBack says whether the lookup for programs finds the same route to a sender as rules do that ask for it (fib_lookup(), ip6_route_lookup()), if one of type unicast. Both take
+// the tables in the same order only as long as there are the kernel's own rules and no VRF, whatever the mark. That of rules also takes routes of devices without a carrier where
+// forwarding is told to ignore them. IPv6: of several routes of a prefix they choose by other things: the lookup of rules takes the first that is not dead, or the hash of the packet's
+// own addresses. IPv4: both take the same, and of several next hops rules are content with any (fib_info_nh_uses_dev()); but they ask for the packet's TOS, of which
+// kernels take other bits at either place.
 func (b *builder) routeBack(family model.Family, policy ruleFacts) bool {
-	other := slices.ContainsFunc(b.net.Links, func(l *model.Link) bool { return l.Kind == kindVRF || l.Conf6.IgnoreLinkdown })
-	return family == model.IP6 && !policy.custom && !b.net.Routes.Shared6 && !other && !b.net.Sysctl.All6.IgnoreLinkdown
+	routes, six := b.net.Routes, family == model.IP6
+	other := slices.ContainsFunc(b.net.Links, func(l *model.Link) bool {
+		return l.Kind == kindVRF || !six && l.Conf4.IgnoreLinkdown || six && l.Conf6.IgnoreLinkdown
+	})
+	if six {
+		return !policy.custom && !routes.Shared6 && !other && !b.net.Sysctl.All6.IgnoreLinkdown
+	}
+	return !policy.custom && !routes.TOS4 && !other && !b.net.Sysctl.All4.IgnoreLinkdown
 }
 
 // types6 says whether the lookup for programs finds the same route to an address as rules do that ask for its type (ip6_route_output()), as far as that is a unicast one.
 // Beside what goes for the route back, theirs prefers routers that are known to be reachable where the host forwards nothing by default.
 func (b *builder) types6(family model.Family, policy ruleFacts) bool {
-	return b.routeBack(family, policy) && b.net.Sysctl.All6.Forwarding && !b.net.Routes.Odd6
+	return family == model.IP6 && b.routeBack(family, policy) && b.net.Sysctl.All6.Forwarding && !b.net.Routes.Odd6
 }
 
 // asked is what some rule asks for: whether it can be told matters to no others. What is asked in a way that is not seen here is Linux's.

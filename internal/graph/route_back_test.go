@@ -26,11 +26,16 @@ func sameRoute(t *testing.T, same func(*builder, model.Family, ruleFacts) bool, 
 	}
 }
 
-// TestRouteBack: the lookup for programs finds the sender's route as Linux does only where both have one table to look in and one route for each prefix.
+// TestRouteBack: the lookup for programs finds the sender's route as Linux does only where both have one table to look in, and in IPv6 one route for each prefix.
 func TestRouteBack(t *testing.T) {
 	sameRoute(t, (*builder).routeBack, []routed{
 		{"plain", model.IP6, ruleFacts{}, model.Network{}, true},
-		{"IPv4", model.IP4, ruleFacts{}, model.Network{}, false},
+		{"plain IPv4", model.IP4, ruleFacts{}, model.Network{Routes: model.RouteFacts{Shared6: true}, Links: []*model.Link{{Conf6: model.Conf6{IgnoreLinkdown: true}}}}, true},
+		{"rules of one's own in IPv4", model.IP4, ruleFacts{custom: true}, model.Network{}, false},
+		{"routes by TOS", model.IP4, ruleFacts{}, model.Network{Routes: model.RouteFacts{TOS4: true}}, false},
+		{"a device whose IPv4 routes go with its carrier", model.IP4, ruleFacts{}, model.Network{Links: []*model.Link{{Conf4: model.Conf4{IgnoreLinkdown: true}}}}, false},
+		{"all devices' IPv4 routes do", model.IP4, ruleFacts{}, model.Network{Sysctl: model.Sysctl{All4: model.Conf4{IgnoreLinkdown: true}}}, false},
+		{"a VRF in IPv4", model.IP4, ruleFacts{}, model.Network{Links: []*model.Link{{Kind: kindVRF}}}, false},
 		{"rules of one's own", model.IP6, ruleFacts{custom: true}, model.Network{}, false},
 		{"a prefix with two routes", model.IP6, ruleFacts{}, model.Network{Routes: model.RouteFacts{Shared6: true}}, false},
 		{"a device whose routes go with its carrier", model.IP6, ruleFacts{}, model.Network{Links: []*model.Link{{Conf6: model.Conf6{IgnoreLinkdown: true}}}}, false},

@@ -272,7 +272,7 @@ func (w *walk) raw(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 	case ruleset.DstAddrType:
 		return num(uint64(max(p.DstAddrType, rtnUcast)))
 	case ruleset.RouteBack, ruleset.RouteBackBy:
-		if p.Back == BackUnknown || four {
+		if p.Back == BackUnknown {
 			return ruleset.Value{}, unseen
 		}
 		return num(uint64(min(p.Back/map[ruleset.Field]WayBack{ruleset.RouteBack: BackSame, ruleset.RouteBackBy: BackElsewhere}[f], 1)))

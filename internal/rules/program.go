@@ -28,7 +28,7 @@ type Class struct {
 	// (net/ipv4/fib_frontend.c, inet_addr_type). So is a sender, if a lookup of the route to it shows that (bpf/node/sender.h).
 	// Of IPv6 it says that rules which ask for an address's type are told of the route that a lookup for programs finds (net/ipv6/netfilter/nft_fib_ipv6.c, xt_addrtype.c).
 	LocalFirst bool
-	// RouteBack: the route to the sender of an IPv6 packet that bpf_fib_lookup finds is the one that Linux finds, if it leads out of the interface that the packet came by.
+	// RouteBack: the route to the sender that bpf_fib_lookup finds is the one that Linux finds, if it leads out of the interface that the packet came by.
 	RouteBack bool
 	// Bridged: frames from one port of a bridge to another, which meet the chains of family bridge and no others. Their devices are the ports.
 	Bridged bool

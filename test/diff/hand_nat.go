@@ -123,6 +123,8 @@ func natTraps() []hand {
 		goesOn("beside ip6", "the same for IPv6, with a check of the route to the sender, as firewalld has it", masqueraded6, []string{masquerades,
 			"nft table inet f { chain p { type filter hook prerouting priority 10; icmpv6 type { nd-router-advert, nd-neighbor-solicit } accept; meta nfproto ipv6 fib saddr . mark . iif oif missing drop; }; }"},
 			fast, step(masqueraded6.says(true, "PA", 501, 146, "back")), step(masqueraded6.data(5, 146, 505))),
+		goesOn("beside the way back", "the same for IPv4, with NixOS's check", masqueraded4, []string{masquerades, restore("iptables-nft", "mangle", ":PREROUTING ACCEPT [0:0]; :nixos-fw-rpfilter - [0:0]", "-A PREROUTING -j nixos-fw-rpfilter", "-A nixos-fw-rpfilter -m rpfilter --validmark -j RETURN", "-A nixos-fw-rpfilter -j DROP")},
+			fast, step(masqueraded4.says(true, "PA", 501, 146, "back")), step(masqueraded4.data(5, 146, 505))),
 		goesOn("egress", "chains where a device takes packets see the new destination; what asks for the new source is Linux's", both4, []string{doesBoth4,
 			"nft table netdev e { chain e { type filter hook egress devices = { p0, p1 } priority 0; ip daddr 10.1.2.3 tcp dport 80 counter; ip daddr 10.0.0.1 counter drop; ip daddr 10.0.0.10 tcp dport 1000 counter; ip ttl 63 counter; }; }"},
 			[]string{"fast", "egress-slow"}, step(both4.says(true, "PA", 501, 146, "back")), step(both4.data(5, 146, 505), "nft add rule netdev e e ip daddr 10.1.2.3 tcp dport 80 drop"), step(both4.says(true, "PA", 505, 146, "back")),

@@ -17,6 +17,11 @@ func (m *machine) equal(v *value, data []byte, not bool) (tests []rs.Test, err e
 	if e, ok := v.from.(*Meta); ok && metaOf(e.Key).field.IsName() && len(data) < v.size && data[len(data)-1] == 0 {
 		data = append(slices.Clip(data), make([]byte, v.size-len(data))...) // up to the end of the name: no other begins so
 	}
+	if e, ok := v.from.(*FIB); ok && len(data) == 4 && isZero(num(data, false)) && v.why == "" && v.plain() {
+		if f, present, is := e.lookedBack(); is && !present { // by an interface of number 0: there is no route
+			return []rs.Test{{Field: f, Ranges: []rs.Range{rs.One(rs.Value{})}, Not: not}}, nil
+		}
+	}
 	if e, ok := v.from.(*FIB); ok && len(data) == 1 {
 		if _, is := e.routeBack(); is { // a byte in the register, and behind it zeros: versions of nft compare one or all four
 			data = []byte{data[0], 0, 0, 0}

@@ -84,25 +84,32 @@ func fibValue(e *FIB) *value {
 	if e.Result == 2 {
 		v.size = 16
 	}
-	if _, known := e.routeBack(); !known && (e.Result != 3 || e.Flags != 1 && e.Flags != 2) {
+	if _, _, known := e.lookedBack(); !known && (e.Result != 3 || e.Flags != 1 && e.Flags != 2) {
 		v.why = "the lookup is not modelled"
 	}
 	return v
 }
 
-// routeBack is the field that a lookup of the sender is, if only asked whether there is a route; with the mark or without.
-func (e *FIB) routeBack() (rs.Field, bool) {
-	const source, mark, in, oif, present = 1, 4, 8, 1, 32
+// lookedBack is the field that a lookup of the sender is, with the mark or without; and whether it says only that there is a route, not by which interface.
+func (e *FIB) lookedBack() (f rs.Field, present, known bool) {
+	const source, mark, in, oif, only = 1, 4, 8, 1, 32
 	if e.Result != oif {
-		return 0, false
+		return 0, false, false
 	}
-	switch e.Flags &^ mark {
-	case source | in | present:
-		return rs.RouteBack, true
-	case source | present:
-		return rs.RouteBackBy, true
+	present = e.Flags&only != 0
+	switch e.Flags &^ (mark | only) {
+	case source | in:
+		return rs.RouteBack, present, true
+	case source:
+		return rs.RouteBackBy, present, true
 	}
-	return 0, false
+	return 0, false, false
+}
+
+// routeBack is that field where the value is only whether there is a route.
+func (e *FIB) routeBack() (rs.Field, bool) {
+	f, present, known := e.lookedBack()
+	return f, present && known
 }
 
 // segments are the fields that a value consists of.
@@ -120,6 +127,9 @@ func (m *machine) segments(v *value, mask rs.Value) ([]segment, error) {
 	case *FIB:
 		if f, is := e.routeBack(); is {
 			return []segment{{field: f, width: f.Width()}}, nil
+		}
+		if _, _, index := e.lookedBack(); index {
+			return nil, errors.New("by which interface the route leads is not modelled")
 		}
 		f := rs.SrcAddrType
 		if e.Flags == 2 {

@@ -89,8 +89,8 @@ func matchPhysdev(_ *Context, i *info) (steps []rs.Step, text string, err error)
 	return steps, strings.Join(words, " "), nil
 }
 
-// matchReverse reads rpfilter. In IPv4 it asks more than whether there is a route.
-func matchReverse(c *Context, i *info) (steps []rs.Step, text string, err error) {
+// matchReverse reads rpfilter. --accept-local is about a sender that is an address of the host, which no packet has that comes to rules.
+func matchReverse(_ *Context, i *info) (steps []rs.Step, text string, err error) {
 	const loose, validMark, acceptLocal, invert = 1, 2, 4, 8
 	flags := i.u8(0)
 	var words []string
@@ -106,10 +106,7 @@ func matchReverse(c *Context, i *info) (steps []rs.Step, text string, err error)
 	if flags&loose != 0 {
 		t.Field = rs.RouteBackBy
 	}
-	switch {
-	case !c.Six:
-		err = errors.New("only that of IPv6 is modelled")
-	case flags >= 2*invert:
+	if flags >= 2*invert {
 		err = fmt.Errorf("flags %#x are not modelled", flags)
 	}
 	return []rs.Step{t}, strings.Join(words, " "), err
