@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path"
@@ -83,21 +84,15 @@ func (d *Daemon) watchNetns(ctx context.Context) {
 		_, there := identify(fileOf(d.RuntimeDir, name))
 		return !there
 	})
-	watched := map[string]*os.File{}
+	watched := map[string]watchedFolder{}
 	defer func() {
-		for _, inotify := range watched {
-			inotify.Close()
+		for _, f := range watched {
+			f.inotify.Close()
 		}
 	}()
 	until := time.Now()
 	for ctx.Err() == nil {
-		for _, dir := range w.folders() {
-			if watched[dir] == nil {
-				if inotify := w.subscribe(dir); inotify != nil {
-					watched[dir] = inotify
-				}
-			}
-		}
+		w.watch(watched)
 		w.scan()
 		wait := rescanEvery
 		if time.Now().Before(until) {
@@ -108,6 +103,42 @@ func (d *Daemon) watchNetns(ctx context.Context) {
 		case <-w.changed:
 			until = time.Now().Add(lookFor)
 		case <-time.After(wait):
+		}
+	}
+}
+
+// watchedFolder is a folder whose changes are told.
+type watchedFolder struct {
+	inotify *os.File
+	gone    chan struct{} // closed when it was removed: one that is made anew may have its number
+	identity
+}
+
+func (f watchedFolder) is(id identity) bool {
+	select {
+	case <-f.gone:
+		return false
+	default:
+		return f.identity == id
+	}
+}
+
+// watch has the changes of every folder told; one that was made anew, or that something was mounted over, is another.
+func (w *netnsWatcher) watch(watched map[string]watchedFolder) {
+	for _, dir := range w.folders() {
+		var st unix.Stat_t
+		there := unix.Stat(dir, &st) == nil
+		id := identity{uint64(st.Dev), st.Ino}
+		old, known := watched[dir]
+		if there && known && old.is(id) {
+			continue
+		}
+		if known {
+			old.inotify.Close()
+			delete(watched, dir)
+		}
+		if inotify, gone := w.subscribe(dir); inotify != nil {
+			watched[dir] = watchedFolder{inotify, gone, id}
 		}
 	}
 }
@@ -133,34 +164,53 @@ func (w *netnsWatcher) split(glob string) (dir, names string) {
 	return w.netnsDir, names
 }
 
-// subscribe watches a folder; nil when it is not there.
-func (w *netnsWatcher) subscribe(dir string) *os.File {
+// subscribe watches a folder, and says when that ends because it is gone; nil when it is not there.
+func (w *netnsWatcher) subscribe(dir string) (f *os.File, gone chan struct{}) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		w.unwatched(dir, err)
-		return nil
+		return nil, nil
 	}
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_DELETE_SELF|unix.IN_ONLYDIR); err != nil {
 		unix.Close(fd)
 		if !errors.Is(err, unix.ENOENT) {
 			w.unwatched(dir, err)
 		}
-		return nil
+		return nil, nil
 	}
-	f := os.NewFile(uintptr(fd), "inotify")
+	f, gone = os.NewFile(uintptr(fd), "inotify"), make(chan struct{})
 	go func() {
 		buf := make([]byte, 4096)
 		for {
-			if _, err := f.Read(buf); err != nil {
+			n, err := f.Read(buf)
+			if err != nil {
 				return // closed
+			}
+			last := ended(buf[:n])
+			if last {
+				close(gone)
 			}
 			select {
 			case w.changed <- struct{}{}:
 			default:
 			}
+			if last {
+				return
+			}
 		}
 	}()
-	return f
+	return f, gone
+}
+
+// ended says whether one of these events (struct inotify_event) is the last of its watch.
+func ended(events []byte) bool {
+	for len(events) >= unix.SizeofInotifyEvent {
+		if binary.NativeEndian.Uint32(events[4:])&unix.IN_IGNORED != 0 {
+			return true
+		}
+		events = events[min(len(events), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(events[12:]))):]
+	}
+	return false
 }
 
 // unwatched tells the log, once for each folder, why its changes are noticed late.

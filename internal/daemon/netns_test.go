@@ -215,7 +215,7 @@ func TestFoldersThatCannotBeRead(t *testing.T) {
 	}
 	w := &netnsWatcher{Daemon: &Daemon{netnsDir: file, Options: Options{Netns: []string{"all"}, Log: slog.New(slog.NewTextHandler(&told, nil))}}, told: map[string]bool{}}
 	for range 3 {
-		if _, ok := w.look(); ok || w.subscribe(file) != nil {
+		if _, ok := w.look(); ok || !unwatchable(w, file) {
 			t.Fatal("a file is a folder")
 		}
 	}
@@ -243,5 +243,48 @@ func TestOwnEngineAgain(t *testing.T) {
 	d.stop()
 	if err := <-kept; err != nil {
 		t.Error(err)
+	}
+}
+
+func unwatchable(w *netnsWatcher, dir string) bool {
+	f, _ := w.subscribe(dir)
+	return f == nil
+}
+
+// A folder that is made anew is watched as the first one was.
+func TestFolderMadeAnew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "netns")
+	w := &netnsWatcher{Daemon: &Daemon{netnsDir: dir, Options: Options{Netns: []string{"all"}, Log: slog.New(slog.DiscardHandler)}}, told: map[string]bool{}, changed: make(chan struct{}, 1)}
+	watched := map[string]watchedFolder{}
+	defer func() {
+		for _, f := range watched {
+			f.inotify.Close()
+		}
+	}()
+	w.watch(watched) // it is not there yet
+	for n := range 3 {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.watch(watched)
+		first := watched[dir].inotify
+		if w.watch(watched); first == nil || watched[dir].inotify != first {
+			t.Fatalf("folder %d is watched by %v and then by %v", n, first, watched[dir].inotify)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-w.changed:
+		case <-time.After(patience):
+			t.Fatalf("nothing is told of folder %d", n)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		<-watched[dir].gone
+		for len(w.changed) > 0 {
+			<-w.changed
+		}
 	}
 }
