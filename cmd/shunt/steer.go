@@ -31,6 +31,9 @@ func steer(g *global, verb api.Verb, use, short, long string) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			var p api.PauseArgs
 			if len(args) > 0 {
+				if args[0] == "" { // a script's empty variable is not to be taken for all
+					return usagef("%s: an interface has no empty name; without one it is about all", c.CommandPath())
+				}
 				p.Interface = interfaceName(args[0])
 			}
 			return a.client().Call(c.Context(), verb, p, nil)
