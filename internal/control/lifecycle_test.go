@@ -11,11 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/shuntnet/shunt/internal/graph"
 	"github.com/shuntnet/shunt/internal/lab"
@@ -27,6 +30,9 @@ const childEnv = "SHUNT_TEST_CHILD" // "netns path,pin folder,hook"
 func TestMain(m *testing.M) {
 	if spec := os.Getenv(childEnv); spec != "" {
 		f := strings.Split(spec, ",")
+		if f[2] == squatter {
+			squat(f[0], f[1])
+		}
 		e := New(Options{Namespace: "dut", NetnsPath: f[0], PinDir: f[1], Policy: graph.Policy{Hook: f[2]}, Watchdog: watchdog, Log: slog.Default()})
 		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer cancel()
@@ -228,6 +234,55 @@ func TestOnePerNamespace(t *testing.T) {
 	if !errors.Is(err, ErrAnother) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d", os.Getpid())) {
 		t.Errorf("a second engine got %v", err)
 	}
+}
+
+// squatter is a child, in place of one with a hook, that holds a name and has no privileges.
+const squatter = "squatter"
+
+func squat(netns, name string) {
+	runtime.LockOSThread()
+	err := enter(netns)
+	var fd int
+	if err == nil {
+		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
+	}
+	if err == nil {
+		err = syscall.Setuid(65534)
+	}
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+}
+
+// Anybody in a namespace can take the name by which a shunt claims it. That keeps nobody from being served, or from being cleared, and nobody from being known by another name.
+func TestNameTakenByStranger(t *testing.T) {
+	n := lab.BuildLineT(t, lab.LineOptions{Receive: lab.ReceiveGRO})
+	pins := t.TempDir() + "/bpf"
+	first := startChild(t, n, claimed[0], squatter)
+	startChild(t, n, claimed[1], squatter)
+	c := startChild(t, n, pins, graph.XDP)
+	second := func() {
+		t.Helper()
+		err := New(Options{NetnsPath: n.Node(lab.Dut).Path(), PinDir: t.TempDir() + "/other", Log: slog.Default()}).Run(context.Background())
+		if !errors.Is(err, ErrAnother) || !strings.Contains(err.Error(), fmt.Sprintf("PID %d", c.cmd.Process.Pid)) {
+			t.Errorf("a second engine got %v", err)
+		}
+	}
+	second()
+	first.end(syscall.SIGKILL) // its name is free now
+	second()
+	c.end(syscall.SIGKILL)
+	startChild(t, n, claimed[0], squatter)
+	if removed, err := Clear(n.Node(lab.Dut).Path(), pins); err != nil || len(removed) == 0 {
+		t.Errorf("clearing: %v, %v", removed, err)
+	}
+	nothingLeft(t, n, pins)
 }
 
 // While the daemon hangs, what guard words cover is obeyed by the very next packet.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,9 @@ func enterFile(fd int, path string) error {
 // ErrAnother is what claiming a namespace fails with when a shunt already runs in the namespace.
 var ErrAnother = errors.New("another shunt runs in this network namespace; `shunt status` with its --runtime-dir shows it, `shunt stop` ends it")
 
+// claimed are the names that a shunt may claim a namespace by: the first, unless it is held by a process that cannot be a shunt. Anybody may take it.
+var claimed = []string{"@shunt", "@shunt2", "@shunt3", "@shunt4"}
+
 // claim makes sure that one shunt runs in the thread's network namespace. Abstract socket names belong to a network namespace and
 // vanish with their process, so neither a crash nor another runtime directory can fool this.
 func claim() (release func(), err error) {
@@ -40,14 +44,26 @@ func claim() (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("claiming the network namespace: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@shunt"}); err != nil {
-		unix.Close(fd)
-		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, another()
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
 		}
-		return nil, fmt.Errorf("claiming the network namespace: %w", err)
+	}()
+	if err := another(""); err != nil { // by whatever name
+		return nil, err
 	}
-	return func() { unix.Close(fd) }, nil
+	for _, name := range claimed {
+		switch err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); {
+		case err == nil:
+			return func() { unix.Close(fd) }, nil
+		case !errors.Is(err, unix.EADDRINUSE):
+			return nil, fmt.Errorf("claiming the network namespace: %w", err)
+		}
+		if err := another(name); err != nil { // it has come this moment
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("claiming the network namespace: %s are taken by processes that are no shunt", strings.Join(claimed, ", "))
 }
 
 // Clear removes what a dead daemon left in a network namespace ("" for the process's), with its pins in a folder, and tells in words what that
