@@ -511,6 +511,9 @@ enum shunt_value {
 	SHUNT_V_TO_LOW,
 	SHUNT_V_BACK,	/* 1: the route to the packet's sender leads out of the interface that it came by; other packets do not come to rules */
 	SHUNT_V_BACK_BY,	/* 1: there is one */
+	SHUNT_V_ORIG_SRC,	/* of the connection's first packet, as it came: addresses of IPv4, which of IPv6 are in struct rule_walk; */
+	SHUNT_V_ORIG_DST,
+	SHUNT_V_ORIG_PORTS,	/* and ports, that of the source above 16 bits */
 	SHUNT_V_COUNT,
 };
 enum shunt_then {

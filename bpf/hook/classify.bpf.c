@@ -12,8 +12,16 @@ struct classified {
 	__u32 ct_status, ct_mark, ct_dir;
 	__u32 reason;	/* NEXT, or as node_rules() has it */
 	__u32 mark, ds;
-	__u32 n;
-	__u32 count[8];
+	union {	/* before: what the connection's first packet had; there is no room for more in front of a frame */
+		struct {
+			__be16 sport, dport;
+			__be32 src[4], dst[4];
+		};
+		struct {
+			__u32 n;
+			__u32 count[8];
+		};
+	};
 	__u32 phys_in, phys_out;
 	__u32 zone;	/* by which the rules had the connection looked up; before, that of the connection */
 };
@@ -65,6 +73,7 @@ int shunt_classify(struct xdp_md *ctx)
 		p->ct_dir = c->ct_dir;
 		if (p->rules)
 			p->rules->value[SHUNT_V_CT_ZONE] = c->zone;
+		rules_original(p, c->src, c->dst, c->sport, c->dport);
 		rules_tracked(p);
 	}
 	if (r == NEXT)

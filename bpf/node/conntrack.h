@@ -232,6 +232,11 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	p->ct_mark = ct->mark;
 	if ((frozen.rule_asks & 1 << SHUNT_V_CT_ZONE) && p->rules)	/* another than it was looked up in, where that is for one direction */
 		p->rules->value[SHUNT_V_CT_ZONE] = bpf_core_field_exists(struct nf_conn, zone) ? ct->zone.id : 0;
+	if (frozen.rule_asks & RULE_ORIGINAL) {
+		struct nf_conntrack_tuple *first = &ct->tuplehash[0].tuple;
+
+		rules_original(p, first->src.u3.all, first->dst.u3.all, first->src.u.all, first->dst.u.all);
+	}
 	return NEXT;
 }
 

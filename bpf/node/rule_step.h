@@ -103,6 +103,7 @@ struct rule_walk {
 	__u32 have;			/* 1 << enum shunt_value */
 	__u32 value[32];		/* by enum shunt_value */
 	__u64 src[2], dst[2];		/* IPv6, upper half first */
+	__u64 orig[4];			/* and of the connection's first packet: source, destination */
 
 	/* A search among 128-bit values. */
 	__u64 hi, lo;
@@ -266,13 +267,16 @@ always_inline int set_ask(struct rule_walk *w, __u32 ask, __u32 kinds);	/* ipset
 /* Operations whose outcome is more than a verdict and counters, or hangs on more than struct shunt_verdict knows. */
 #define RULE_ACTS (1 << SHUNT_O_MARK | 1 << SHUNT_O_DS | 1 << SHUNT_O_NOTRACK | 1 << SHUNT_O_RESTORE | 1 << SHUNT_O_SAVE | 1 << SHUNT_O_SET | 1 << SHUNT_O_ZONE)
 
-/* 32 bits of an IPv6 packet's addresses: four words of the source, then those of the destination, uppermost first. Of each half the lower ones come first in memory. */
+/*
+ * 32 bits of an IPv6 packet's addresses: four words of the source, then those of the destination, then both of the connection's first packet, uppermost first. Of each half the
+ * lower ones come first in memory.
+ */
 always_inline __u32 rule_word6(struct rule_walk *w, __u32 n)
 {
 	volatile __u32 *words = (void *)w->src;
 
 	asm volatile("" : "+r"(words));	/* to the compiler the destination is beyond it */
-	return words[(n ^ 1) & 7];
+	return words[(n ^ 1) & 15];
 }
 
 #define RULE_LATER 2	/* of a move: it asks what only the steps behind the first moves can, as an ipset */

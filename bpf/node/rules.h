@@ -214,6 +214,7 @@ always_inline int rule_transport(struct packet *p, struct rule_walk *w)
 
 #define RULE_ALWAYS (1 << SHUNT_V_CT_STATE | 1 << SHUNT_V_DS | 1 << SHUNT_V_TTL | 1 << SHUNT_V_LENGTH | 1 << SHUNT_V_MARK | 1 << SHUNT_V_PROTO)
 #define RULE_CONN (1 << SHUNT_V_CT_STATUS | 1 << SHUNT_V_CT_MARK | 1 << SHUNT_V_CT_DIR | 1 << SHUNT_V_CT_ZONE)
+#define RULE_ORIGINAL (1 << SHUNT_V_ORIG_SRC | 1 << SHUNT_V_ORIG_DST | 1 << SHUNT_V_ORIG_PORTS)
 #define RULE_MAC (1 << SHUNT_V_MAC_HIGH | 1 << SHUNT_V_MAC_LOW | 1 << SHUNT_V_TO_HIGH | 1 << SHUNT_V_TO_LOW)
 #define RULE_BACK (1 << SHUNT_V_BACK | 1 << SHUNT_V_BACK_BY)
 #define SENDER_ASKED4 (frozen.rules[0].asks | frozen.rules[1].asks | frozen.rules[2].asks)
@@ -454,6 +455,25 @@ always_inline __u32 rules_zone(struct packet *p)
 	return (frozen.rule_dims & SHUNT_RULES_ZONE) && p->rules ? p->rules->zone : 0;
 }
 
+/* What a connection's first packet had, as it came: rules ask for it as `ct original …`. */
+always_inline void rules_original(struct packet *p, const __be32 *src, const __be32 *dst, __be16 sport, __be16 dport)
+{
+	struct rule_walk *w = p->rules;
+
+	if (!(frozen.rule_asks & RULE_ORIGINAL) || !w)
+		return;
+	w->value[SHUNT_V_ORIG_PORTS] = (__u32)bpf_ntohs(sport) << 16 | bpf_ntohs(dport);
+	if (!p->is6) {
+		w->value[SHUNT_V_ORIG_SRC] = bpf_ntohl(src[0]);
+		w->value[SHUNT_V_ORIG_DST] = bpf_ntohl(dst[0]);
+		return;
+	}
+	w->orig[0] = (__u64)bpf_ntohl(src[0]) << 32 | bpf_ntohl(src[1]);
+	w->orig[1] = (__u64)bpf_ntohl(src[2]) << 32 | bpf_ntohl(src[3]);
+	w->orig[2] = (__u64)bpf_ntohl(dst[0]) << 32 | bpf_ntohl(dst[1]);
+	w->orig[3] = (__u64)bpf_ntohl(dst[2]) << 32 | bpf_ntohl(dst[3]);
+}
+
 /* The packet's connection, found and judged, is what rules ask from here on; its zone they have from judge_conn(). */
 always_inline void rules_tracked(struct packet *p)
 {
@@ -467,7 +487,7 @@ always_inline void rules_tracked(struct packet *p)
 	w->value[SHUNT_V_CT_STATUS] = p->ct_status;
 	w->value[SHUNT_V_CT_MARK] = p->ct_mark;
 	w->value[SHUNT_V_CT_DIR] = p->ct_dir;
-	w->have |= RULE_CONN;
+	w->have |= RULE_CONN | RULE_ORIGINAL;
 }
 
 /* What the route is looked up by, as the rules before it have left it. */

@@ -104,6 +104,7 @@ type TCRuleWalk struct {
 	_        [4]byte
 	Src      [2]uint64
 	Dst      [2]uint64
+	Orig     [4]uint64
 	Hi       uint64
 	Lo       uint64
 	Keys     uint32

@@ -113,6 +113,7 @@ type XDPRuleWalk struct {
 	_        [4]byte
 	Src      [2]uint64
 	Dst      [2]uint64
+	Orig     [4]uint64
 	Hi       uint64
 	Lo       uint64
 	Keys     uint32

@@ -100,7 +100,10 @@ func missing(f ruleset.Field, iface string) string {
 		return "the file does not say which addresses the host has"
 	case ruleset.RouteBack, ruleset.RouteBackBy:
 		return "the file does not say which routes the host has"
-	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
+	case ruleset.CTState, ruleset.CTStateNAT:
+		return "only Linux knows connections"
+	}
+	if f.OfConnection() {
 		return "only Linux knows connections"
 	}
 	if !image.Knows(f) {

@@ -70,7 +70,7 @@ func (x *explainer) connection(in *rules.Interpreter, p *rules.Packet, code reas
 	if established(code, p) {
 		state, what = ruleset.CTEstablished, "that its connection is established and not translated"
 	}
-	p.CT = &rules.Connection{State: state}
+	p.CT = &rules.Connection{State: state, First: &rules.Ends{Src: p.Src, Dst: p.Dst, SPort: p.SPort, DPort: p.DPort, Proto: p.Proto}}
 	if q, ok := rulePacket(x.left); ok && (q.Src != p.Src || q.Dst != p.Dst || q.SPort != p.SPort || q.DPort != p.DPort) {
 		what = fmt.Sprintf("that its connection is established; it is translated to %s port %d > %s port %d", q.Src, q.SPort, q.Dst, q.DPort)
 		p.Translated = &rules.Destination{Addr: q.Dst, Port: q.DPort}

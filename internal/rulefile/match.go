@@ -134,8 +134,35 @@ func conntrackKind() *kind {
 		or16(b, 148, 1<<12, n == 1)
 		return err
 	}}
-	k.others = map[string]int{"--ctproto": 1, "--ctorigsrc": 1, "--ctorigdst": 1, "--ctreplsrc": 1, "--ctrepldst": 1, "--ctorigsrcport": 1,
-		"--ctorigdstport": 1, "--ctreplsrcport": 1, "--ctrepldstport": 1, "--ctexpire": 1}
+	k.options["--ctproto"] = option{words: 1, not: true, what: "a protocol's name or number", set: func(p *ruleParser, b []byte, w []word, not bool) error {
+		proto, err := p.protocolOf(w[0])
+		put16(b, 136, uint64(proto))
+		or16(b, 146, 1<<1, true)
+		or16(b, 148, 1<<1, not)
+		return err
+	}}
+	for n, name := range []string{"--ctorigsrc", "--ctorigdst"} {
+		k.options[name] = option{words: 1, not: true, what: "an address, with /prefix length or /mask", set: func(p *ruleParser, b []byte, w []word, not bool) error {
+			addr, mask, err := p.masked(w[0], p.file.six)
+			if err != nil {
+				return err
+			}
+			copy(b[32*n:], addr[:])
+			copy(b[32*n+16:], mask[:])
+			or16(b, 146, 1<<(2+n), true)
+			or16(b, 148, 1<<(2+n), not)
+			return nil
+		}}
+		k.options[name+"port"] = option{words: 1, not: true, what: "ports", set: func(p *ruleParser, b []byte, w []word, not bool) error {
+			lo, hi, err := p.ports(w[0])
+			put16(b, 138+2*n, lo)
+			put16(b, 154+2*n, hi)
+			or16(b, 146, 1<<(8+n), true)
+			or16(b, 148, 1<<(8+n), not)
+			return err
+		}}
+	}
+	k.others = map[string]int{"--ctreplsrc": 1, "--ctrepldst": 1, "--ctreplsrcport": 1, "--ctrepldstport": 1, "--ctexpire": 1}
 	return k
 }
 

@@ -74,7 +74,8 @@ var metaTypes = map[string]string{"mark": "mark", "iif": "iface_index", "oif": "
 	"nfproto": "nf_proto", "l4proto": "inet_proto", "protocol": "ether_type", "pkttype": "pkt_type", "iifgroup": "devgroup", "oifgroup": "devgroup", "priority": "classid",
 	"skuid": "uid", "skgid": "gid", "rtclassid": "realm", "ibrname": "ifname", "obrname": "ifname", "ipsec": "boolean"}
 
-var ctTypes = map[string]string{"state": "ct_state", "direction": "ct_dir", "status": "ct_status", "mark": "mark"}
+var ctTypes = map[string]string{"state": "ct_state", "direction": "ct_dir", "status": "ct_status", "mark": "mark", "protocol": "inet_proto",
+	"ip saddr": "ipv4_addr", "ip daddr": "ipv4_addr", "ip6 saddr": "ipv6_addr", "ip6 daddr": "ipv6_addr", "proto-src": "inet_service", "proto-dst": "inet_service"}
 
 // selectorOf understands an expression that takes something from a packet. ok is false for one that is not known.
 func (r *nftRule) selectorOf(n *node) (s *selector, ok bool, err error) {
@@ -234,6 +235,9 @@ func (r *nftRule) meta(kind string, n *node) (*selector, bool, error) {
 			dir = 1
 		case d != nil:
 			return nil, false, r.wrong(d, "a direction is original or reply")
+		}
+		if family := map[byte]string{families["ip"]: "ip ", families["ip6"]: "ip6 "}[r.family]; family != "" && (name == "saddr" || name == "daddr") {
+			name = family + name
 		}
 		typeName = ctTypes[name]
 		key, s.size, s.host, known = nftables.CTNamed(name)

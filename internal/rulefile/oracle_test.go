@@ -208,7 +208,7 @@ func TestSavedRulesMeanWhatTheKernelReads(t *testing.T) {
 			want := lines(t, kernel(t, ns), true)
 			file := lines(t, parse(t, saved), true)
 			maps.DeleteFunc(file, func(k, text string) bool { // what the readers do not look at, they do not print
-				unread := strings.HasSuffix(k, "text") && strings.Contains(text, "--ctproto")
+				unread := strings.HasSuffix(k, "text") && strings.Contains(text, "--ctexpire")
 				if unread {
 					delete(want, k)
 				}
@@ -283,6 +283,8 @@ const rulesBoth = `
 -m conntrack --ctstatus ASSURED,CONFIRMED -j ACCEPT
 -m conntrack ! --ctstatus EXPECTED -j ACCEPT
 -m conntrack --ctproto 6 --ctstate NEW -j ACCEPT
+-m conntrack ! --ctproto udp ! --ctorigsrcport 53 --ctorigdstport 80:90 -j ACCEPT
+-m conntrack --ctexpire 5 --ctstate NEW -j ACCEPT
 -m state --state RELATED,ESTABLISHED -j ACCEPT
 -m mark --mark 0x10 -j ACCEPT
 -m mark ! --mark 0x10/0xf0 -j ACCEPT
@@ -330,6 +332,7 @@ const rulesIP4 = `
 -f -j DROP
 ! -f -j DROP
 -m iprange --src-range 192.0.2.1-192.0.2.9 -j ACCEPT
+-m conntrack --ctorigsrc 192.0.2.0/24 ! --ctorigdst 192.0.2.1 -j ACCEPT
 -m iprange ! --dst-range 192.0.2.1-192.0.2.9 -j ACCEPT
 -m ttl --ttl-eq 5 -j ACCEPT
 -m ttl ! --ttl-eq 5 -j ACCEPT
@@ -346,6 +349,7 @@ const rulesIP6 = `
 -p ipv6-icmp -m icmp6 --icmpv6-type 1/4 -j ACCEPT
 -p icmpv6 --icmpv6-type echo-reply -j ACCEPT
 -m iprange --src-range 2001:db8::1-2001:db8::9 -j ACCEPT
+-m conntrack --ctorigsrc 2001:db8::/32 ! --ctorigdst 2001:db8::1 -j ACCEPT
 -m hl --hl-eq 5 -j ACCEPT
 -m hl --hl-lt 5 -j ACCEPT
 -m hl --hl-gt 5 -j ACCEPT

@@ -166,13 +166,9 @@ func (p *ruleParser) protocol(option word, not bool) error {
 	if err != nil {
 		return err
 	}
-	proto, known := protocols[strings.ToLower(w.text)]
-	if !known {
-		n, err := p.number(w, 255)
-		if err != nil {
-			return p.fail(w, "no protocol is known by this name; write its number, 0 to 255")
-		}
-		proto = uint16(n)
+	proto, err := p.protocolOf(w)
+	if err != nil {
+		return err
 	}
 	if proto == 0 && not {
 		return p.fail(w, "the rule would never match: all protocols, negated")
@@ -180,6 +176,18 @@ func (p *ruleParser) protocol(option word, not bool) error {
 	p.head.Proto = proto
 	p.negate(xtables.NotProto, not)
 	return nil
+}
+
+// protocolOf is the number of a protocol that is named, or given by its number.
+func (p *ruleParser) protocolOf(w word) (uint16, error) {
+	if proto, known := protocols[strings.ToLower(w.text)]; known {
+		return proto, nil
+	}
+	n, err := p.number(w, 255)
+	if err != nil {
+		return 0, p.fail(w, "no protocol is known by this name; write its number, 0 to 255")
+	}
+	return uint16(n), nil
 }
 
 func (p *ruleParser) setCounters(option word) error {

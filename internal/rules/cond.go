@@ -66,7 +66,10 @@ func groupOf(f ruleset.Field) group {
 		return markGroup
 	case ruleset.DSField:
 		return dsGroup
-	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
+	case ruleset.CTState, ruleset.CTStateNAT:
+		return ctGroup
+	}
+	if f.OfConnection() {
 		return ctGroup
 	}
 	return fixed

@@ -185,6 +185,14 @@ func (n *node) run(t testing.TB, p *rules.Packet) seen {
 	return s
 }
 
+// firstOf is what a random packet's connection began with; its own, where it has none.
+func firstOf(p *rules.Packet) *rules.Ends {
+	if p.CT != nil {
+		return p.CT.First
+	}
+	return &rules.Ends{Src: p.Src, Dst: p.Dst, SPort: p.SPort, DPort: p.DPort, Proto: p.Proto}
+}
+
 // frameOf builds the packet behind the head that the program wants, and corrects its length.
 func frameOf(p *rules.Packet) []byte {
 	l4 := make([]byte, 20)
@@ -210,6 +218,12 @@ func frameOf(p *rules.Packet) []byte {
 			binary.NativeEndian.PutUint32(b[8+4*i:], v)
 		}
 		binary.NativeEndian.PutUint32(b[4*20:], uint32(c.Zone))
+		if e := c.First; e != nil {
+			copy(b[4*10:], e.Src.AsSlice())
+			copy(b[4*14:], e.Dst.AsSlice())
+			binary.BigEndian.PutUint16(b[4*9:], e.SPort)
+			binary.BigEndian.PutUint16(b[4*9+2:], e.DPort)
+		}
 	}
 	copy(b[headLen:], binary.BigEndian.AppendUint64(nil, p.EtherDst)[2:])
 	copy(b[headLen+6:], binary.BigEndian.AppendUint64(nil, p.EtherSrc)[2:])
@@ -331,6 +345,7 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 				i, family = 1, ruleset.IP6
 			}
 			p := rules.SomePacket(rt, family)
+			first := firstOf(&p)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if rapid.Bool().Draw(rt, "between others") {
 				p.IIF, p.OIF = rules.Device{Name: "veth1", Index: 6, Type: 1}, rules.Device{Name: "veth2", Index: 7, Type: 1}
@@ -340,7 +355,7 @@ func TestNodeDoesWhatRulesMean(t *testing.T) {
 				continue
 			}
 			if ct { // what node/conntrack.h lets pass
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone"), First: first}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)
@@ -500,9 +515,10 @@ func TestNodeDecidesChangedRules(t *testing.T) {
 				continue
 			}
 			p := rules.SomePacket(rt, family)
+			first := firstOf(&p)
 			p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 			if ct {
-				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
+				p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"), Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone"), First: first}
 			}
 			got := n.run(t, &p)
 			want := programs[i].Run(p)

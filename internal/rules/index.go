@@ -185,9 +185,11 @@ func atDevice(s ruleset.Step, at place, t *ruleset.Table) string {
 		}
 	}
 	for _, f := range AskedFor(s) {
+		if f.OfConnection() {
+			return f.String() + where
+		}
 		switch f {
-		case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone, ruleset.SrcAddrType, ruleset.DstAddrType,
-			ruleset.RouteBack, ruleset.RouteBackBy:
+		case ruleset.CTState, ruleset.CTStateNAT, ruleset.SrcAddrType, ruleset.DstAddrType, ruleset.RouteBack, ruleset.RouteBackBy:
 			return f.String() + where
 		case ruleset.EtherSrc, ruleset.EtherDst, ruleset.IIFType:
 			if at.hook == ruleset.Egress {
@@ -208,9 +210,7 @@ func ofTemplate(s ruleset.Step) bool {
 	if _, is := s.(ruleset.SaveMark); is {
 		return true
 	}
-	return slices.ContainsFunc(AskedFor(s), func(f ruleset.Field) bool {
-		return f == ruleset.CTStatus || f == ruleset.CTDirection || f == ruleset.CTMark || f == ruleset.CTZone
-	})
+	return slices.ContainsFunc(AskedFor(s), ruleset.Field.OfConnection)
 }
 
 // Why packets are the kernel's that have a zone and no connection yet, or get a zone when tracking is past.

@@ -77,6 +77,14 @@ type Connection struct {
 	Status uint32 // IPS_*
 	Mark   uint32
 	Zone   uint16
+	First  *Ends // of its first packet, as it came; nil where that is not known
+}
+
+// Ends are addresses and what a connection is told apart by beside them.
+type Ends struct {
+	Src, Dst     netip.Addr
+	SPort, DPort uint16
+	Proto        uint8
 }
 
 // Values of IPS_SRC_NAT and IPS_DST_NAT in nf_conntrack_common.h.
@@ -278,7 +286,8 @@ func (w *walk) raw(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 		return num(uint64(min(p.Back/map[ruleset.Field]WayBack{ruleset.RouteBack: BackSame, ruleset.RouteBackBy: BackElsewhere}[f], 1)))
 	case ruleset.SPort, ruleset.DPort, ruleset.SetSPort, ruleset.SetDPort, ruleset.TCPFlags, ruleset.ICMPType:
 		return w.transport(f)
-	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
+	}
+	if f == ruleset.CTState || f == ruleset.CTStateNAT || f.OfConnection() {
 		return w.ct(f, tracked)
 	}
 	return ruleset.Value{}, unseen
@@ -340,8 +349,31 @@ func (w *walk) ct(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 		return ruleset.Num(uint64(c.Mark)), there
 	case ruleset.CTZone:
 		return ruleset.Num(uint64(c.Zone)), there
+	case ruleset.CTDirection:
+		return ruleset.Num(uint64(btoi(c.Reply))), there
 	}
-	return ruleset.Num(uint64(btoi(c.Reply))), there // CTDirection
+	four := w.p.Src.Is4()
+	switch {
+	case (f == ruleset.CTOrigSrc6 || f == ruleset.CTOrigDst6) && four, (f == ruleset.CTOrigSrc4 || f == ruleset.CTOrigDst4) && !four:
+		return ruleset.Value{}, absent
+	case c.First == nil:
+		return ruleset.Value{}, unseen
+	}
+	return c.First.field(f), there
+}
+
+func (e *Ends) field(f ruleset.Field) ruleset.Value {
+	switch f {
+	case ruleset.CTProto:
+		return ruleset.Num(uint64(e.Proto))
+	case ruleset.CTOrigSPort:
+		return ruleset.Num(uint64(e.SPort))
+	case ruleset.CTOrigDPort:
+		return ruleset.Num(uint64(e.DPort))
+	case ruleset.CTOrigSrc4, ruleset.CTOrigSrc6:
+		return ruleset.Addr(e.Src)
+	}
+	return ruleset.Addr(e.Dst)
 }
 
 // apply changes a field as a SetField step does.

@@ -34,13 +34,13 @@ func someRanges(t *rapid.T, f Field) []Range {
 				return Names([]string{"eth", "e", "", "wan"}[pick(4)])
 			}
 			return One(Name([]string{"eth0", "eth1", "wan", "lo", ""}[pick(5)]))
-		case IP4Src, IP4Dst:
+		case IP4Src, IP4Dst, CTOrigSrc4, CTOrigDst4:
 			return Prefix(netip.MustParsePrefix(somePrefix4[pick(len(somePrefix4))]))
-		case IP6Src, IP6Dst:
+		case IP6Src, IP6Dst, CTOrigSrc6, CTOrigDst6:
 			return Prefix(netip.MustParsePrefix(somePrefix6[pick(len(somePrefix6))]))
-		case L4Proto:
+		case L4Proto, CTProto:
 			return One(Num(uint64(someProtos[pick(len(someProtos))])))
-		case SPort, DPort, SetSPort, SetDPort:
+		case SPort, DPort, SetSPort, SetDPort, CTOrigSPort, CTOrigDPort:
 			lo := uint64(somePorts[pick(len(somePorts))])
 			hi := uint64(somePorts[pick(len(somePorts))])
 			if pick(2) == 0 || hi < lo {
@@ -65,7 +65,7 @@ func someRanges(t *rapid.T, f Field) []Range {
 var testable = []Field{
 	IIFName, OIFName, IIFIndex, OIFIndex, IIFGroup, OIFGroup, IIFType, NFProto, EtherType, IP4Src, IP4Src, IP4Dst, IP4Dst, IP6Src, IP6Dst, L4Proto, L4Proto,
 	DSField, TTL, Length, FragOffset, FlowLabel, SPort, DPort, DPort, TCPFlags, ICMPType, SetSPort, Mark, Mark, CTState, CTState, CTStateNAT, CTStatus,
-	CTDirection, CTMark, CTZone, PhysIn, PhysOut, IPsecIn, PacketType, SrcAddrType, DstAddrType, EtherSrc, EtherDst,
+	CTDirection, CTMark, CTZone, CTProto, CTOrigSrc4, CTOrigDst4, CTOrigSrc6, CTOrigDst6, CTOrigSPort, CTOrigDPort, PhysIn, PhysOut, IPsecIn, PacketType, SrcAddrType, DstAddrType, EtherSrc, EtherDst,
 }
 
 func someTest(t *rapid.T) Test {
@@ -78,7 +78,7 @@ func someTest(t *rapid.T) Test {
 		if f == CTState || f == CTStateNAT || f == TCPFlags || f == Mark {
 			test.Mask, test.Ranges, test.Not = Num(rapid.SampledFrom([]uint64{2, 6, 8, 64, 128}).Draw(t, "states")), []Range{One(Num(0))}, true
 		}
-		if f == IP6Src || f == IP6Dst { // one value under a mask with holes: a host whose prefix changes
+		if f == IP6Src || f == IP6Dst || f == CTOrigDst6 { // one value under a mask with holes: a host whose prefix changes
 			test.Mask = rapid.SampledFrom([]Value{{Lo: ^uint64(0)}, {Lo: 0xff}, {Hi: 0xffff << 48, Lo: 1}, {Hi: 0xffff}}).Draw(t, "part")
 			test.Ranges = []Range{One(test.Ranges[0].Lo.And(test.Mask))}
 		}
@@ -91,7 +91,7 @@ var setKeys = [][]Field{
 }
 
 // loadedKeys are those of sets of nf_tables alone: fields that not every packet has.
-var loadedKeys = [][]Field{{CTMark, IP4Dst}, {OIFGroup, L4Proto}, {TCPFlags, DPort}, {ICMPType, L4Proto}, {CTDirection, L4Proto}}
+var loadedKeys = [][]Field{{CTMark, IP4Dst}, {OIFGroup, L4Proto}, {TCPFlags, DPort}, {ICMPType, L4Proto}, {CTDirection, L4Proto}, {CTOrigDst4, CTOrigDPort}, {CTOrigDst6}, {CTProto, CTOrigDPort}}
 
 // builder makes a rule set.
 type builder struct {
@@ -352,6 +352,7 @@ func somePacket(t *rapid.T, family Family) Packet {
 		p.CT = &Connection{
 			State: rapid.SampledFrom([]uint8{CTEstablished, CTEstablished, CTRelated, CTNew}).Draw(t, "state"),
 			Reply: n(0, 1, "reply") == 1, Status: uint32(near("status")), Mark: uint32(near("ctmark")), Zone: uint16(near("zone")),
+			First: &Ends{Src: addr("first src"), Dst: addr("first dst"), SPort: port("first sport"), DPort: port("first dport"), Proto: p.Proto},
 		}
 	}
 	return p

@@ -155,15 +155,24 @@ func (f *flattener) has(x ruleset.Field) how {
 			return never
 		}
 		return always
-	case ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
-		if !f.place.tracked {
+	case ruleset.CTOrigSrc4, ruleset.CTOrigDst4:
+		if !four {
 			return never
 		}
-		return sometimes
+	case ruleset.CTOrigSrc6, ruleset.CTOrigDst6:
+		if four {
+			return never
+		}
 	case ruleset.SPort, ruleset.DPort, ruleset.SetSPort, ruleset.SetDPort, ruleset.TCPFlags, ruleset.ICMPType:
 		return sometimes
 	case ruleset.IIFGroup, ruleset.IIFType, ruleset.OIFGroup, ruleset.OIFType, ruleset.PhysOut:
 		return sometimes
 	}
-	return always
+	switch {
+	case !x.OfConnection():
+		return always
+	case f.place.tracked:
+		return sometimes
+	}
+	return never
 }

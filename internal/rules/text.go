@@ -201,16 +201,20 @@ func rangeText(f ruleset.Field, r ruleset.Range) string {
 }
 
 func isAddr(f ruleset.Field) bool {
-	return f == ruleset.IP4Src || f == ruleset.IP4Dst || f == ruleset.IP6Src || f == ruleset.IP6Dst
+	switch f {
+	case ruleset.IP4Src, ruleset.IP4Dst, ruleset.IP6Src, ruleset.IP6Dst, ruleset.CTOrigSrc4, ruleset.CTOrigDst4, ruleset.CTOrigSrc6, ruleset.CTOrigDst6:
+		return true
+	}
+	return false
 }
 
 func valueText(f ruleset.Field, v ruleset.Value) string {
 	switch {
-	case f == ruleset.IP4Src || f == ruleset.IP4Dst:
+	case isAddr(f) && f.Width() == 32:
 		return v.Is4().String()
 	case isAddr(f):
 		return v.Is6().String()
-	case f == ruleset.L4Proto && protocols[v.Lo] != "":
+	case (f == ruleset.L4Proto || f == ruleset.CTProto) && protocols[v.Lo] != "":
 		return protocols[v.Lo]
 	case f.IsName():
 		b := v.Bytes16()

@@ -37,7 +37,7 @@ func TestNodeRemembers(t *testing.T) {
 			ct := rapid.Bool().Draw(rt, "ct")
 			programs, images := imagesOf(t, rs, rules.SomeDevices, ct, 0, rapid.SampledFrom([]int{-1, 1}).Draw(rt, "trees from"))
 			for _, im := range images {
-				if im != nil && im.Shape.Asks&(1<<25-1)&^keyed != 0 {
+				if im != nil && im.Shape.Asks&image.AllValues&^keyed != 0 {
 					left++
 					return // the data path does not remember what this one says
 				}
@@ -92,10 +92,11 @@ func (n *node) rested(t testing.TB) {
 func someAlike(rt *rapid.T, family ruleset.Family, ct bool) (pool []rules.Packet) {
 	fresh := func() rules.Packet {
 		p := rules.SomePacket(rt, family)
+		first := firstOf(&p)
 		p.Mark, p.CT, p.TTL, p.FragOffset = 0, nil, max(p.TTL, 2), p.FragOffset&0x4000
 		if ct {
 			p.CT = &rules.Connection{State: ruleset.CTEstablished, Reply: rapid.Bool().Draw(rt, "reply"), Status: rapid.SampledFrom([]uint32{0xe, 0x1e, 0x2e, 0x3e}).Draw(rt, "status"),
-				Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone")}
+				Mark: rapid.Uint32Range(0, 3).Draw(rt, "ct mark"), Zone: rapid.Uint16Range(0, 3).Draw(rt, "ct zone"), First: first}
 		}
 		return p
 	}

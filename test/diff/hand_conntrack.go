@@ -122,7 +122,7 @@ func trackTraps() []hand {
 				step(c.says(false, "FA", 665, 1901, "")), step(c.says(true, "FA", 1901, 666, "")), step(c.data(5, 666, 1902)), step(c.says(true, "R", 1902, 0, "")), step(c.data(5, 671, 1902)))}
 	}
 	again := join(udp(0, h0, "10.1.2.3"), udp(0, h0, "10.1.2.3"), udp(0, h0v6, "2001:db8:1::9"), udp(0, h0v6, "2001:db8:1::9"))
-	return slices.Concat(trackAroundTraps(), zoneTraps(), hairpinTraps(), forgottenTraps(), []hand{
+	return slices.Concat(trackAroundTraps(), zoneTraps(), hairpinTraps(), forgottenTraps(), firstTraps(), []hand{
 		conversation(talk4, "tcp"), conversation(talk6, "tcp ip6"),
 		{name: "conntrack plain", why: "new connections, other protocols, and everything else that passes a router", slow: both, reasons: []string{"conntrack-new", "conntrack-protocol", "conntrack-state"},
 			steps: []handStep{step(join(some(), services(), back()), append(to5(gw1, gw1v6), trackTable)...), step(join(some(), back(), again))}},

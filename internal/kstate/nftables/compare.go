@@ -77,7 +77,11 @@ func asPrefix(t *rs.Test) {
 }
 
 func isAddress(f rs.Field) bool {
-	return f == rs.IP4Src || f == rs.IP4Dst || f == rs.IP6Src || f == rs.IP6Dst
+	switch f {
+	case rs.IP4Src, rs.IP4Dst, rs.IP6Src, rs.IP6Dst, rs.CTOrigSrc4, rs.CTOrigDst4, rs.CTOrigSrc6, rs.CTOrigDst6:
+		return true
+	}
+	return false
 }
 
 // fieldBits are the bits of a field that a mask leaves.

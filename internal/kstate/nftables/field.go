@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 	"golang.org/x/sys/unix"
@@ -158,7 +159,7 @@ var metas = []loaded{
 var cts = []loaded{
 	0: {"ct state", 4, true, rs.CTState}, 1: {"ct direction", 1, true, rs.CTDirection}, 2: {"ct status", 4, true, rs.CTStatus},
 	3: {"ct mark", 4, true, rs.CTMark}, 4: {"ct secmark", 4, true, 0}, 5: {"ct expiration", 4, true, 0}, 6: {"ct helper", 16, false, 0},
-	7: {"ct l3proto", 1, true, 0}, 8: {"ct saddr", 16, false, 0}, 9: {"ct daddr", 16, false, 0}, 10: {"ct protocol", 1, true, 0},
+	7: {"ct l3proto", 1, true, 0}, 8: {"ct saddr", 16, false, 0}, 9: {"ct daddr", 16, false, 0}, 10: {"ct protocol", 1, true, rs.CTProto},
 	11: {"ct proto-src", 2, false, 0}, 12: {"ct proto-dst", 2, false, 0}, 13: {"ct label", 16, true, 0}, 14: {"ct packets", 8, true, 0},
 	15: {"ct bytes", 8, true, 0}, 16: {"ct avgpkt", 8, true, 0}, 17: {"ct zone", 2, true, rs.CTZone}, 18: {"ct event", 4, true, 0},
 	19: {"ct ip saddr", 4, false, 0}, 20: {"ct ip daddr", 4, false, 0}, 21: {"ct ip6 saddr", 16, false, 0}, 22: {"ct ip6 daddr", 16, false, 0},
@@ -177,9 +178,26 @@ func ctOf(key uint32, dir int) loaded {
 	if int(key) < len(cts) {
 		l = cts[key]
 	}
-	if dir >= 0 { // the field speaks of the connection as a whole
+	if dir >= 0 && l.field != rs.CTProto { // the field speaks of the connection as a whole
 		l.field = 0
-		l.name += [...]string{" original", " reply"}[dir&1]
+		if dir == 0 {
+			l.field = ctFirst[key]
+		}
+		l.name = "ct " + [...]string{"original", "reply"}[dir&1] + strings.TrimPrefix(l.name, "ct")
 	}
 	return l
+}
+
+// ctFirst are those by NFT_CT_* that the direction of a connection's first packet has a field for.
+var ctFirst = map[uint32]rs.Field{11: rs.CTOrigSPort, 12: rs.CTOrigDPort, 19: rs.CTOrigSrc4, 20: rs.CTOrigDst4, 21: rs.CTOrigSrc6, 22: rs.CTOrigDst6}
+
+// byFamily gives addresses, which are those of the table's family (NFT_CT_SRC, NFT_CT_DST), the keys of that.
+func (e *CT) byFamily(family byte) *CT {
+	to := map[[2]uint32]uint32{{8, familyIP4}: 19, {9, familyIP4}: 20, {8, familyIP6}: 21, {9, familyIP6}: 22}[[2]uint32{e.Key, uint32(family)}]
+	if to == 0 {
+		return e
+	}
+	of := *e
+	of.Key = to
+	return &of
 }

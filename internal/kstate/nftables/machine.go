@@ -197,6 +197,7 @@ func (m *machine) run(e Expr) {
 			m.setCT(e)
 			return
 		}
+		e = e.byFamily(m.facts.family)
 		m.store(e.Dst, load(e, ctOf(e.Key, e.Dir)))
 	case *FIB:
 		m.store(e.Dst, fibValue(e))

@@ -241,9 +241,9 @@ func addressText(v rs.Value, six bool) string {
 // oneText writes one value of a field.
 func oneText(f rs.Field, v rs.Value) string {
 	switch f {
-	case rs.IP4Src, rs.IP4Dst:
+	case rs.IP4Src, rs.IP4Dst, rs.CTOrigSrc4, rs.CTOrigDst4:
 		return addressText(v, false)
-	case rs.IP6Src, rs.IP6Dst:
+	case rs.IP6Src, rs.IP6Dst, rs.CTOrigSrc6, rs.CTOrigDst6:
 		return addressText(v, true)
 	case rs.IIFName, rs.OIFName:
 		return fmt.Sprintf("%q", name(v))
@@ -252,7 +252,7 @@ func oneText(f rs.Field, v rs.Value) string {
 		return net.HardwareAddr(b[10:]).String()
 	case rs.Mark, rs.CTMark:
 		return fmt.Sprintf("0x%08x", v.Lo)
-	case rs.L4Proto:
+	case rs.L4Proto, rs.CTProto:
 		return named(protoNames, v.Lo)
 	case rs.NFProto:
 		return named(familyProtos, v.Lo)

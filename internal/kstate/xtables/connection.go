@@ -4,6 +4,8 @@ package xtables
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
@@ -12,7 +14,12 @@ import (
 // Flags of struct xt_conntrack_mtinfo3 (XT_CONNTRACK_*).
 const (
 	ctState      = 1 << 0
+	ctProto      = 1 << 1
+	ctOrigSrc    = 1 << 2
+	ctOrigDst    = 1 << 3
 	ctStatus     = 1 << 6
+	ctOrigSPort  = 1 << 8
+	ctOrigDPort  = 1 << 9
 	ctDirection  = 1 << 12
 	ctStateAlias = 1 << 13
 )
@@ -44,7 +51,7 @@ func stateList(bits uint32) string {
 
 // matchConntrack: xt_conntrack asks for the state first. A packet without connection that has one of the states matches then,
 // whatever else is asked for (conntrack_mt, "if (ct == NULL)").
-func matchConntrack(_ *Context, i *info) (steps []rs.Step, text string, err error) {
+func matchConntrack(c *Context, i *info) (steps []rs.Step, text string, err error) {
 	flags, invert := i.u16(146), i.u16(148)
 	states, status := i.u16(150), uint32(i.u16(152))
 	if i.rev == 1 {
@@ -72,6 +79,42 @@ func matchConntrack(_ *Context, i *info) (steps []rs.Step, text string, err erro
 			err = errors.New("a packet without connection matches by its state alone")
 		}
 	}
+	if flags&ctProto != 0 {
+		proto, not := i.u16(136), invert&ctProto != 0
+		words = append(words, bang(not)+"--ctproto "+fmt.Sprint(proto))
+		t := rs.Test{Field: rs.CTProto, Ranges: []rs.Range{rs.Nums(uint64(proto), uint64(proto))}, Not: not}
+		if proto > 0xff { // no connection's
+			t.Ranges = nil
+		}
+		steps = append(steps, t)
+	}
+	for n, f := range []struct {
+		bit   uint16
+		field rs.Field
+		name  string
+	}{{ctOrigSrc, rs.CTOrigSrc4, "--ctorigsrc "}, {ctOrigDst, rs.CTOrigDst4, "--ctorigdst "}} {
+		if flags&f.bit != 0 {
+			if c.Six {
+				f.field += rs.CTOrigSrc6 - rs.CTOrigSrc4
+			}
+			step, text := ofFirst(f.field, i, 32*n, invert&f.bit != 0)
+			steps, words = append(steps, step), append(words, bang(invert&f.bit != 0)+f.name+text)
+		}
+	}
+	for n, f := range []struct {
+		bit   uint16
+		field rs.Field
+		name  string
+	}{{ctOrigSPort, rs.CTOrigSPort, "--ctorigsrcport "}, {ctOrigDPort, rs.CTOrigDPort, "--ctorigdstport "}} {
+		if flags&f.bit != 0 {
+			lo, hi, not := i.port(138+2*n), uint16(0), invert&f.bit != 0
+			if hi = lo; i.rev == 3 { // which has ranges, of numbers
+				lo, hi = i.u16(138+2*n), i.u16(154+2*n)
+			}
+			words = append(words, bang(not)+f.name+portRange(lo, hi))
+			steps = append(steps, rs.Test{Field: f.field, Ranges: []rs.Range{rs.Nums(uint64(lo), uint64(hi))}, Not: not})
+		}
+	}
 	if flags&ctStatus != 0 {
 		not := invert&ctStatus != 0
 		words = append(words, bang(not)+"--ctstatus "+names([]string{"EXPECTED", "SEEN_REPLY", "ASSURED", "CONFIRMED"}, status))
@@ -85,10 +128,28 @@ func matchConntrack(_ *Context, i *info) (steps []rs.Step, text string, err erro
 		words = append(words, "--ctdir "+name)
 		steps = append(steps, rs.Test{Field: rs.CTDirection, Ranges: []rs.Range{rs.Nums(direction, direction)}})
 	}
-	if rest&^(ctStatus|ctDirection) != 0 {
-		err = errors.New("addresses, ports and expiry of connections are not modelled")
+	if rest&^(ctStatus|ctDirection|ctProto|ctOrigSrc|ctOrigDst|ctOrigSPort|ctOrigDPort) != 0 {
+		err = errors.New("what connections expect in return, and their expiry, are not modelled")
 	}
 	return steps, strings.Join(words, " "), err
+}
+
+// ofFirst is the test of an address of the connection's first packet, whose bits beyond the mask do not count (conntrack_addrcmp()). Address and mask stand one behind the other.
+func ofFirst(f rs.Field, i *info, at int, not bool) (rs.Test, string) {
+	n := f.Width() / 8
+	addr, mask := rs.Bytes(i.bytes(at, n)), i.bytes(at+16, n)
+	under := rs.Bytes(mask)
+	a, _ := netip.AddrFromSlice(i.bytes(at, n))
+	v := addr.And(under)
+	switch bits := ones(mask); {
+	case bits == 0:
+		return rs.Test{Field: f, Not: !not}, a.String() + "/0" // any, of who has one
+	case bits == 32 && n == 4:
+		return rs.Test{Field: f, Ranges: []rs.Range{rs.One(v)}, Not: not}, a.String()
+	case bits > 0:
+		return rs.Test{Field: f, Ranges: []rs.Range{{Lo: v, Hi: v.Or(rs.Max(8*n - bits))}}, Not: not}, fmt.Sprintf("%s/%d", a, bits)
+	}
+	return rs.Test{Field: f, Mask: under, Ranges: []rs.Range{rs.One(v)}, Not: not}, fmt.Sprintf("%s/%s", a, maskOf(mask))
 }
 
 // matchState is the old match of its own name, which newer iptables writes as conntrack.

@@ -69,6 +69,13 @@ const (
 	CTDirection // 8 bits, original 0, reply 1. Kernel: nft_ct direction, xt_conntrack --ctdir
 	CTMark      // 32 bits. Kernel: nft_ct mark, xt_connmark
 	CTZone      // 16 bits. Kernel: nft_ct zone
+	CTProto     // 8 bits, the connection's protocol. Kernel: nft_ct protocol, xt_conntrack --ctproto
+	CTOrigSrc4  // 32 bits, of the connection's first packet as it came; absent in IPv6. Kernel: nft_ct original ip saddr, xt_conntrack --ctorigsrc
+	CTOrigDst4
+	CTOrigSrc6 // 128 bits, absent in IPv4. Kernel: nft_ct original ip6 saddr
+	CTOrigDst6
+	CTOrigSPort // 16 bits, of protocols with ports. Kernel: nft_ct original proto-src, xt_conntrack --ctorigsrcport
+	CTOrigDPort
 
 	numFields
 )
@@ -107,13 +114,18 @@ var fields = [numFields]fieldInfo{
 	RouteBack: {"fib saddr . iif oif", 1}, RouteBackBy: {"fib saddr oif", 1},
 	IPsecIn: {"ipsec in", 1}, IPsecOut: {"ipsec out", 1},
 	CTState: {"ct state", 7}, CTStateNAT: {"ct state", 9}, CTStatus: {"ct status", 32}, CTDirection: {"ct direction", 8},
-	CTMark: {"ct mark", 32}, CTZone: {"ct zone", 16},
+	CTMark: {"ct mark", 32}, CTZone: {"ct zone", 16}, CTProto: {"ct protocol", 8},
+	CTOrigSrc4: {"ct original ip saddr", 32}, CTOrigDst4: {"ct original ip daddr", 32}, CTOrigSrc6: {"ct original ip6 saddr", 128}, CTOrigDst6: {"ct original ip6 daddr", 128},
+	CTOrigSPort: {"ct original proto-src", 16}, CTOrigDPort: {"ct original proto-dst", 16},
 }
 
 func (f Field) String() string { return fields[f].name }
 
 // Width is the field's width in bits, 1 to 128.
 func (f Field) Width() int { return fields[f].width }
+
+// OfConnection says whether the field is missing where a packet has no connection.
+func (f Field) OfConnection() bool { return f >= CTStatus && f <= CTOrigDPort }
 
 // IsName says whether the field's values are interface names.
 func (f Field) IsName() bool { return f == IIFName || f == OIFName || f == PhysIn || f == PhysOut }

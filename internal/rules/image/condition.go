@@ -21,15 +21,12 @@ var valueOf = map[ruleset.Field]value{
 	ruleset.L4Proto: vProto, ruleset.SPort: vSPort, ruleset.DPort: vDPort, ruleset.IP4Src: vSrc, ruleset.IP4Dst: vDst, ruleset.IP4ID: vID,
 	ruleset.FragOffset: vFrag, ruleset.FlowLabel: vFlow, ruleset.CTState: vCTState, ruleset.CTStatus: vCTStatus, ruleset.CTMark: vCTMark,
 	ruleset.CTDirection: vCTDir, ruleset.CTZone: vCTZone, ruleset.RouteBack: vBack, ruleset.RouteBackBy: vBackBy,
+	ruleset.CTOrigSrc4: vOrigSrc, ruleset.CTOrigDst4: vOrigDst, ruleset.CTOrigSPort: vOrigPorts, ruleset.CTOrigDPort: vOrigPorts,
 }
 
 // ofConnection says whether a field belongs to the packet's connection.
 func ofConnection(f ruleset.Field) bool {
-	switch f {
-	case ruleset.CTState, ruleset.CTStateNAT, ruleset.CTStatus, ruleset.CTDirection, ruleset.CTMark, ruleset.CTZone:
-		return true
-	}
-	return false
+	return f == ruleset.CTState || f == ruleset.CTStateNAT || f.OfConnection()
 }
 
 // unicast is RTN_UNICAST.
@@ -174,6 +171,8 @@ func (l *lowering) test(out *entry, t ruleset.Test, at place) outcome {
 		return out.masked6(t, 0)
 	case ruleset.IP6Dst:
 		return out.masked6(t, 4)
+	case ruleset.CTOrigSrc6, ruleset.CTOrigDst6, ruleset.CTProto:
+		return l.ofFirst(out, t, rs, plain, at)
 	}
 	x, ok := l.single(t, at.hook, true)
 	if !ok {
@@ -227,6 +226,43 @@ func (e *entry) mac(rs []ruleset.Range, plain bool, upper, lower value) outcome 
 	return said
 }
 
+// ofFirst adds a test of the connection that is asked in parts, of packets that have one.
+func (l *lowering) ofFirst(out *entry, t ruleset.Test, rs []ruleset.Range, plain bool, at place) outcome {
+	switch {
+	case l.missing(t.Field):
+		return never
+	case !l.o.CT:
+		return unsaid
+	}
+	some := func(of value) {
+		out.conds = append(slices.Clip(out.conds), cond{of: []test{{of: of, mask: ^uint32(0), ranges: []ruleset.Range{{Hi: ruleset.Max(32)}}}}})
+	}
+	if t.Field == ruleset.CTProto { // that of the packet: errors about the connection do not come to rules
+		some(vCTDir)
+		return l.test(out, ruleset.Test{Field: ruleset.L4Proto, Ranges: rs}, at)
+	}
+	some(vOrigPorts) // addresses are taken along with ports
+	if plain {
+		if len(rs) == 1 && rs[0] == (ruleset.Range{Hi: ruleset.Max(128)}) {
+			return said
+		}
+		if t.Not = len(rs) != 1 || !isPrefix(rs[0]); t.Not { // all but one prefix
+			rs = rules.Without(rs, 128)
+		}
+		if len(rs) != 1 || !isPrefix(rs[0]) {
+			return unsaid
+		}
+		t.Mask, t.Ranges = rs[0].Lo.Xor(rs[0].Hi).Not(), []ruleset.Range{ruleset.One(rs[0].Lo)}
+	}
+	return out.masked6(t, map[ruleset.Field]value{ruleset.CTOrigSrc6: 8, ruleset.CTOrigDst6: 12}[t.Field])
+}
+
+// isPrefix says whether a range is all that begins with the same bits.
+func isPrefix(r ruleset.Range) bool {
+	host := r.Lo.Xor(r.Hi)
+	return host.And(host.Next()) == (ruleset.Value{}) && r.Lo.And(host) == (ruleset.Value{})
+}
+
 // masked6 adds a test of an IPv6 address under a mask with holes (ip6 daddr & ::ffff:ffff:ffff:ffff, a host whose prefix changes), or of all but one: a value has 32 bits, so it is asked for
 // in as many parts as the mask has bits in. first is the address's first word.
 func (e *entry) masked6(t ruleset.Test, first value) outcome {
@@ -265,6 +301,9 @@ func (l *lowering) single(t ruleset.Test, hook ruleset.Hook, alone bool) (test, 
 	if !ok || !l.o.CT && ofConnection(t.Field) || (v == vBack || v == vBackBy) && !l.pr.Class.RouteBack || t.Field == ruleset.TTL && !alone && hook > ruleset.Prerouting {
 		return test{}, false
 	}
+	if v == vOrigPorts {
+		return ofPorts(t)
+	}
 	if rs, plain := rules.Ranges(t); plain {
 		mask := ^uint32(0)
 		if len(rs) > maxRanges && t.Field.Width() <= 16 {
@@ -277,6 +316,19 @@ func (l *lowering) single(t ruleset.Test, hook ruleset.Hook, alone bool) (test, 
 		mask = ^uint32(0)
 	}
 	return test{of: v, mask: mask, ranges: t.Ranges, not: t.Not}, true
+}
+
+// ofPorts makes a test of one of the ports of a connection's first packet.
+func ofPorts(t ruleset.Test) (test, bool) {
+	rs, plain := rules.Ranges(t)
+	x := test{of: vOrigPorts, mask: 0xffff, ranges: rs}
+	if t.Field == ruleset.CTOrigSPort {
+		x.mask, x.ranges = 0xffff0000, nil
+		for _, r := range rs {
+			x.ranges = append(x.ranges, ruleset.Nums(r.Lo.Lo<<16, r.Hi.Lo<<16))
+		}
+	}
+	return x, plain && len(rs) <= maxRanges
 }
 
 // maxRanges is how many ranges a condition may have that is asked one by one.

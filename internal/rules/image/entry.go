@@ -53,6 +53,9 @@ const (
 	vToLow
 	vBack
 	vBackBy
+	vOrigSrc
+	vOrigDst
+	vOrigPorts // that of the source above 16 bits
 	numValues
 )
 

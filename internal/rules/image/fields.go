@@ -10,7 +10,7 @@ func Knows(f ruleset.Field) bool {
 	_, dim := dimOf[f]
 	_, value := valueOf[f]
 	switch f {
-	case ruleset.EtherSrc, ruleset.EtherDst, ruleset.NFProto, ruleset.EtherType, ruleset.PacketType, ruleset.SrcAddrType, ruleset.DstAddrType:
+	case ruleset.EtherSrc, ruleset.EtherDst, ruleset.NFProto, ruleset.EtherType, ruleset.PacketType, ruleset.SrcAddrType, ruleset.DstAddrType, ruleset.CTProto, ruleset.CTOrigSrc6, ruleset.CTOrigDst6:
 		return true
 	}
 	return device || dim || value

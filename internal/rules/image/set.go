@@ -217,9 +217,9 @@ func (l *lowering) few(n int) bool {
 // missing says whether packets of the family lack a field, as a member of a list may ask for; such a packet is in no element.
 func (l *lowering) missing(f ruleset.Field) bool {
 	switch f {
-	case ruleset.IP4Src, ruleset.IP4Dst, ruleset.IP4ID, ruleset.FragOffset:
+	case ruleset.IP4Src, ruleset.IP4Dst, ruleset.IP4ID, ruleset.FragOffset, ruleset.CTOrigSrc4, ruleset.CTOrigDst4:
 		return l.pr.Class.Family != ruleset.IP4
-	case ruleset.IP6Src, ruleset.IP6Dst, ruleset.FlowLabel:
+	case ruleset.IP6Src, ruleset.IP6Dst, ruleset.FlowLabel, ruleset.CTOrigSrc6, ruleset.CTOrigDst6:
 		return l.pr.Class.Family != ruleset.IP6
 	}
 	return false
