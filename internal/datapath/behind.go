@@ -185,8 +185,16 @@ func (d *Datapath) lacks() (variant graph.Hook, lacks bool, yet time.Duration) {
 	return variant, true, min(repose-time.Since(d.restless), longest-time.Since(d.lacking))
 }
 
+// missing finds a port that wants a generic program which there is not, and may yet be. It is asked with each beat, mostly for nothing, so it looks at no port whose hook has its own.
 func (d *Datapath) missing() (graph.Hook, bool) {
+	tc, xdp := d.generic.missing(graph.TC), d.generic.missing(graph.XDP) || d.generic.missing(linearXDP)
+	if !tc && !xdp {
+		return "", false
+	}
 	for key, a := range d.ports {
+		if key.hook == graph.TC && !tc || key.hook == graph.XDP && !xdp {
+			continue
+		}
 		want := &a.key.config
 		if a.awaits() {
 			want = &a.awaited.config
