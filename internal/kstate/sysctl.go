@@ -43,14 +43,28 @@ var unmodelled = map[string]string{
 	"netfilter/nf_hooks_lwtunnel": "0",
 }
 
-// readSysctl reads the switches; a file that is missing is a switch that the kernel does not have.
+// errHidden is why a switch is missing that every kernel has: it may be at any value.
+var errHidden = errors.New("every kernel has this switch; is something mounted over /proc/sys?")
+
+// ofEveryKernel says whether a file is one of those that are there since before the first kernel that shunt runs on.
+func ofEveryKernel(file string) bool { return strings.HasPrefix(file, "ipv4/conf/") }
+
+// readSysctl reads the switches; a file that is missing is a switch that the kernel does not have, unless all have it.
 func (r *Reader) readSysctl(n *model.Network) {
 	s := model.Sysctl{Values: make(map[string]string, len(sysctlFiles))}
+	hidden := false
 	for _, f := range sysctlFiles {
 		v, err := r.k.file("/proc/sys/net/" + f)
+		if err == nil && v == "" || errors.Is(err, os.ErrNotExist) && ofEveryKernel(f) {
+			err = errHidden
+		}
 		switch {
 		case err == nil:
 			s.Values[f] = v
+		case errors.Is(err, errHidden) && hidden: // it is said once
+		case errors.Is(err, errHidden):
+			r.fault(Sysctl, "/proc/sys/net/"+f, err)
+			hidden = true
 		case !errors.Is(err, os.ErrNotExist):
 			r.fault(Sysctl, "/proc/sys/net/"+f, err)
 		}
