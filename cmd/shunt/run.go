@@ -50,6 +50,9 @@ A configuration file has the options' names as keys:
 	f.BoolVar(&once, "once", false, "set everything up, print the status, take everything away again and end")
 	completes(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if file == "" && f.Changed("config") { // a script's empty variable: what the file says must not be missed in silence
+			return usagef("--config: \"\" is no file")
+		}
 		conf, err := configured(file, given, f)
 		if err != nil {
 			return err
