@@ -108,12 +108,19 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	path := Socket(c.RuntimeDir)
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
+	if errors.Is(err, fs.ErrNotExist) && deaf(c.RuntimeDir) != nil { // or it is about to open it, or has just closed it
+		time.Sleep(deafAfter)
+		conn, err = d.DialContext(ctx, "unix", path)
+	}
 	switch {
 	case err == nil:
 		return conn, nil
 	case errors.Is(err, fs.ErrPermission):
 		return nil, Errorf(KindFailed, "no permission to open %s; the socket belongs to who started the daemon, try sudo", path)
 	case errors.Is(err, fs.ErrNotExist):
+		if err := deaf(c.RuntimeDir); err != nil {
+			return nil, err
+		}
 		return nil, Errorf(KindNoDaemon, "no shunt daemon: %s does not exist; start one with `shunt run`, or name its --runtime-dir", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, Errorf(KindNoDaemon, "no shunt daemon: nobody listens on %s, whose daemon is gone; start one with `shunt run`", path)

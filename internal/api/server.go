@@ -78,8 +78,17 @@ func claim(path string) (*os.File, error) {
 		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 			return dir, nil // where the file system knows no locks there is none to be had
 		}
-		if answers(path) || time.Now().After(end) {
+		if answers(path) {
 			dir.Close()
+			return nil, ErrInUse
+		}
+		if time.Now().After(end) {
+			dir.Close()
+			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+				if err := deaf(filepath.Dir(path)); err != nil {
+					return nil, err
+				}
+			}
 			return nil, ErrInUse
 		}
 	}
