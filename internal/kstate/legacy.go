@@ -137,6 +137,9 @@ func (r *Reader) readLegacy() (tables []*legacyTable, changed bool) {
 // readLegacyTable gives the same value as at the last time where nothing but counters changed.
 func (r *Reader) readLegacyTable(f *legacyFamily, name string) (*legacyTable, error) {
 	blob, err := r.k.legacy(f.af, name)
+	if errors.Is(err, unix.EPERM) {
+		return nil, fmt.Errorf("%w (needs CAP_NET_RAW)", err)
+	}
 	if err != nil {
 		return nil, err
 	}
