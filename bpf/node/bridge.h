@@ -78,25 +78,52 @@ always_inline __u32 fdb_hash(__u64 mac, __u32 seed)
 	return c;
 }
 
-/* Address of the entry of a station; FDB_NONE, FDB_BUSY. A function of its own, so that it is verified once. */
-__attribute__((noinline)) __u64 fdb_find(__u64 table, __u64 mac)
-{
-	__u64 at;
+/* A table, in which no entry is being moved. */
+struct fdb {
+	__u64 at;	/* 0: one is */
+	__u32 seed, last;
+};
 
-	if (!frozen.bridges.known || !table || BRIDGE4(table, tbl_nest) || BRIDGE8(table, tbl_next))
-		return FDB_BUSY;
-	at = fdb_hash(mac, BRIDGE4(table, tbl_seed)) & (BRIDGE4(table, tbl_size) - 1);
-	at = peek(BRIDGE(table, tbl_buckets) + 8 * at, 8) & ~1ULL;	/* bit 0 is a lock */
+always_inline struct fdb fdb_open(struct memory m, __u64 table)
+{
+	struct fdb f = {};
+
+	if (table && !BRIDGE4(m, table, tbl_nest) && !BRIDGE8(m, table, tbl_next)) {
+		f.at = table;
+		f.seed = BRIDGE4(m, table, tbl_seed);
+		f.last = BRIDGE4(m, table, tbl_size) - 1;
+	}
+	return f;
+}
+
+/* Address of the entry of a station; FDB_NONE, FDB_BUSY. */
+always_inline __u64 fdb_seek(struct memory m, struct fdb f, __u64 mac)
+{
+	__u64 at = memory8(m, f.at + 8 * (__u64)(fdb_hash(mac, f.seed) & f.last), frozen.bridges.tbl_buckets) & ~1ULL;	/* bit 0 is a lock */
+
+	_Pragma("clang loop unroll(disable)")
 	for (int i = 0; i < FDB_CHAIN; i++) {
 		__u64 entry = at - frozen.bridges.fdb_node;
 
 		if (!at || (at & 1))	/* chains end with an odd value */
 			return FDB_NONE;
-		if (BRIDGE8(entry, fdb_key) == mac)
+		if (BRIDGE8(m, entry, fdb_key) == mac)
 			return entry;
-		at = peek(at, 8);
+		at = memory8(m, at, 0);
 	}
 	return FDB_BUSY;
+}
+
+/* The same as a function of its own, so that it is verified once. */
+__attribute__((noinline)) __u64 fdb_find(__u64 table, __u64 mac)
+{
+	const struct memory m = {};
+	struct fdb f;
+
+	if (!frozen.bridges.known)
+		return FDB_BUSY;
+	f = fdb_open(m, table);
+	return f.at ? fdb_seek(m, f, mac) : FDB_BUSY;
 }
 
 /* Is the packet's port one of a bridge, and can its FDB be read? */
@@ -105,46 +132,57 @@ always_inline int at_bridge(struct packet *p)
 	return frozen.bridges.known && cfg.bridge;
 }
 
-/* What br_allowed_ingress() and should_deliver() ask of a port. */
-always_inline int port_plain(__u64 port, __u64 flags)
+/* right_device(), of which the address is known. No device leaves its namespace while its receive handlers run, so it may be asked before the guard. */
+always_inline int right_port(struct packet *p, struct memory m, __u64 dev)
 {
-	return BRIDGE1(port, port_state) == BR_STATE_FORWARDING && !(flags & ~(__u64)BR_PLAIN) &&
-	       !(frozen.bridges.port_domain && BRIDGE4(port, port_domain));
+	struct net_device *d;
+
+	if (m.how != SHUNT_PEEK_CAST)
+		return right_device(p);
+	d = memory_at(m, dev, 0);
+	return (cfg.lower || ctx_ifindex(p->ctx) == cfg.port) && (!frozen.kern_ctx || (__u64)d->nd_net.net == cfg.net);
+}
+
+/* What br_allowed_ingress() and should_deliver() ask of a port. */
+always_inline int port_plain(struct memory m, __u64 port, __u64 flags)
+{
+	return BRIDGE1(m, port, port_state) == BR_STATE_FORWARDING && !(flags & ~(__u64)BR_PLAIN) &&
+	       !(frozen.bridges.port_domain && BRIDGE4(m, port, port_domain));
 }
 
 /* Does Linux know the source at this port, and from a frame of late? See br_fdb_update(). */
-always_inline int fdb_source(__u64 table, __u64 port, __u64 mac, __u64 ageing)
+always_inline int fdb_source(struct memory m, __u64 entry, __u64 port, __u64 mac, __u64 ageing)
 {
-	__u64 entry = fdb_find(table, mac), most;
+	__u64 most;
 
 	if (entry == FDB_BUSY)
-		return SHUNT_R_BRIDGE_TABLE;
-	if (entry == FDB_NONE || BRIDGE8(entry, fdb_port) != port || (BRIDGE8(entry, fdb_flags) & ~(__u64)FDB_PLAIN))
-		return SHUNT_R_BRIDGE_SOURCE;
+		return LEAVE(SHUNT_R_BRIDGE_TABLE);
+	if (entry == FDB_NONE || BRIDGE8(m, entry, fdb_port) != port || (BRIDGE8(m, entry, fdb_flags) & ~(__u64)FDB_PLAIN))
+		return LEAVE(SHUNT_R_BRIDGE_SOURCE);
 	/* A quarter of the time, or up to a quarter of that less, so that stations do not all come at once. */
 	most = (ageing >> 2) - ((ageing >> 12) * (mac >> 40 & 0xff));
-	if ((__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)most)
-		return SHUNT_R_BRIDGE_REFRESH;
+	if ((__s64)(bpf_jiffies64() - BRIDGE8(m, entry, fdb_updated)) >= (__s64)most)
+		return LEAVE(SHUNT_R_BRIDGE_REFRESH);
 	return NEXT;
 }
 
 /* The port that leads to a station is stored at `to`. Linux forwards by entries that have expired until they are collected; here they are its own. */
-always_inline int fdb_destination(__u64 table, __u64 mac, __u64 ageing, __u64 *to)
+always_inline int fdb_destination(struct memory m, __u64 entry, __u64 ageing, __u64 *to)
 {
-	__u64 entry = fdb_find(table, mac), flags;
+	__u64 flags;
 
 	if (entry == FDB_BUSY)
-		return SHUNT_R_BRIDGE_TABLE;
+		return LEAVE(SHUNT_R_BRIDGE_TABLE);
 	if (entry == FDB_NONE)
-		return SHUNT_R_BRIDGE_DESTINATION;
-	flags = BRIDGE8(entry, fdb_flags);
-	*to = BRIDGE8(entry, fdb_port);
+		return LEAVE(SHUNT_R_BRIDGE_DESTINATION);
+	flags = BRIDGE8(m, entry, fdb_flags);
+	*to = BRIDGE8(m, entry, fdb_port);
 	if ((flags & FDB_LOCAL) || !*to)
-		return SHUNT_R_BRIDGE_LOCAL;
+		return LEAVE(SHUNT_R_BRIDGE_LOCAL);
 	if (flags & ~(__u64)FDB_PLAIN)
-		return SHUNT_R_BRIDGE_DESTINATION;
-	if (!(flags & (FDB_STATIC | FDB_ADDED_BY_EXT_LEARN)) && (__s64)(bpf_jiffies64() - BRIDGE8(entry, fdb_updated)) >= (__s64)ageing)
-		return SHUNT_R_BRIDGE_DESTINATION;
+		return LEAVE(SHUNT_R_BRIDGE_DESTINATION);
+	if (!(flags & (FDB_STATIC | FDB_ADDED_BY_EXT_LEARN)) && (__s64)(bpf_jiffies64() - BRIDGE8(m, entry, fdb_updated)) >= (__s64)ageing)
+		return LEAVE(SHUNT_R_BRIDGE_DESTINATION);
 	return NEXT;
 }
 
@@ -247,61 +285,62 @@ always_inline int called(struct packet *p, __u64 options, __u32 mtu)
 }
 
 /* Which port the frame leaves by: a reason to leave by, or NEXT, and p->out says it. `vlans`: the bridge filters by them. */
-always_inline int node_bridge(struct packet *p, int vlans)
+always_inline int node_bridge(struct packet *p, struct memory m, int vlans)
 {
 	struct eth *eth = p->data;
-	__u64 dev, port, br, table, flags, flags_to, options, ageing, src, dst, to = 0;
+	struct fdb fdb = {};
+	__u64 dev, port, br, dev_br, table, flags, flags_to, options, ageing, src, dst, to = 0;
 	__be16 proto;
 	__u32 mtu;
 	int r;
 
 	if ((void *)(eth + 1) > packet_end(p))
-		return SHUNT_R_TOO_SHORT;
+		return LEAVE(SHUNT_R_TOO_SHORT);
 	/* br_netfilter, wherever it is there and whatever its switches say, drops what has no room for the header (br_nf_pre_routing()). */
 	if (eth->proto == bpf_htons(ETH_P_PPP_SES) && p->len < sizeof(*eth) + PPPOE_SES_HLEN)
-		return SHUNT_R_TOO_SHORT;
+		return LEAVE(SHUNT_R_TOO_SHORT);
 	proto = eth->proto;
 	if (vlans) {
 		if (outer_tag(p->ctx, eth, &proto) && proto == bpf_htons(ETH_P_PPP_SES))	/* the same behind a tag, left to Linux */
-			return SHUNT_R_ETHERTYPE;
+			return LEAVE(SHUNT_R_ETHERTYPE);
 	} else {
 #ifdef HOOK_TC
 		if (p->ctx->vlan_present)
-			return SHUNT_R_VLAN_UNKNOWN;
+			return LEAVE(SHUNT_R_VLAN_UNKNOWN);
 #endif
 		if (is_tag(proto))
-			return SHUNT_R_VLAN_UNKNOWN;
+			return LEAVE(SHUNT_R_VLAN_UNKNOWN);
 	}
 	if (eth->dst[0] & 1)
-		return SHUNT_R_BRIDGE_GROUP;
+		return LEAVE(SHUNT_R_BRIDGE_GROUP);
 	if (proto == bpf_htons(ETH_P_ARP) || proto == bpf_htons(ETH_P_RARP) || proto == bpf_htons(ETH_P_MRP) || proto == bpf_htons(ETH_P_CFM))
-		return SHUNT_R_ETHERTYPE;
-	dst = *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32;
-	src = *(__u32 *)eth->src | (__u64)*(__u16 *)(eth->src + 4) << 32;
+		return LEAVE(SHUNT_R_ETHERTYPE);
+	dst = *(__u64 *)p->data << 16 >> 16;	/* each with two bytes of the other */
+	src = *(__u64 *)(p->data + 4) >> 16;
 	if ((src & 1) || !src)	/* dropped by Linux */
-		return SHUNT_R_BRIDGE_SOURCE;
+		return LEAVE(SHUNT_R_BRIDGE_SOURCE);
 
 	dev = device_at(p->ctx);
-	if (!(BRIDGE4(dev, dev_priv_flags) & IFF_BRIDGE_PORT))
-		return SHUNT_R_WRONG_DEVICE;
-	port = BRIDGE8(dev, dev_handler);
-	if (BRIDGE8(port, port_dev) != dev)
-		return SHUNT_R_WRONG_DEVICE;
-	flags = BRIDGE8(port, port_flags);
-	if (!port_plain(port, flags))
-		return SHUNT_R_BRIDGE_PORT;
-	br = BRIDGE8(port, port_bridge);
-	options = BRIDGE8(br, br_options);
+	if (!right_port(p, m, dev) || !(BRIDGE4(m, dev, dev_priv_flags) & IFF_BRIDGE_PORT))
+		return LEAVE(SHUNT_R_WRONG_DEVICE);
+	port = BRIDGE8(m, dev, dev_handler);
+	if (BRIDGE8(m, port, port_dev) != dev)
+		return LEAVE(SHUNT_R_WRONG_DEVICE);
+	flags = BRIDGE8(m, port, port_flags);
+	if (!port_plain(m, port, flags))
+		return LEAVE(SHUNT_R_BRIDGE_PORT);
+	br = BRIDGE8(m, port, port_bridge);
+	options = BRIDGE8(m, br, br_options);
 	if (vlans)
 		options = options_vlan(options);
 	if (options & frozen.bridges.options)
-		return SHUNT_R_BRIDGE_OPTION;
-	if (BRIDGE4(BRIDGE8(br, br_dev), dev_flags) & IFF_PROMISC)
-		return SHUNT_R_BRIDGE_PROMISC;
-	if (BRIDGE1(br, br_changing))	/* entries age by another time: hold_time() */
-		return SHUNT_R_BRIDGE_PORT;
-	ageing = BRIDGE8(br, br_ageing);
-	table = BRIDGE8(br, br_table);
+		return LEAVE(SHUNT_R_BRIDGE_OPTION);
+	dev_br = frozen.bridges.dev_private ? br - frozen.bridges.dev_private : BRIDGE8(m, br, br_dev);	/* netdev_priv() */
+	if (BRIDGE4(m, dev_br, dev_flags) & IFF_PROMISC)
+		return LEAVE(SHUNT_R_BRIDGE_PROMISC);
+	if (BRIDGE1(m, br, br_changing))	/* entries age by another time: hold_time() */
+		return LEAVE(SHUNT_R_BRIDGE_PORT);
+	ageing = BRIDGE8(m, br, br_ageing);
 	if (vlans) {
 		r = vlan_in(p->ctx, port, br);
 		if (r < 0)
@@ -311,27 +350,33 @@ always_inline int node_bridge(struct packet *p, int vlans)
 		dst |= (__u64)p->vlan_id << 48;
 	}
 
+	table = BRIDGE8(m, br, br_table);
+	if (m.how == SHUNT_PEEK_CAST) {	/* where a call for each word would cost more than one for the table, fdb_find() opens it */
+		fdb = fdb_open(m, table);
+		if (!fdb.at)
+			return LEAVE(SHUNT_R_BRIDGE_TABLE);
+	}
 	if (flags & BR_LEARNING) {
-		r = fdb_source(table, port, src, ageing);
+		r = fdb_source(m, m.how == SHUNT_PEEK_CAST ? fdb_seek(m, fdb, src) : fdb_find(table, src), port, src, ageing);
 		if (r != NEXT)
 			return r;
 	}
-	r = fdb_destination(table, dst, ageing, &to);
+	r = fdb_destination(m, m.how == SHUNT_PEEK_CAST ? fdb_seek(m, fdb, dst) : fdb_find(table, dst), ageing, &to);
 	if (r != NEXT)
 		return r;
-	flags_to = BRIDGE8(to, port_flags);
-	if (to == port || !port_plain(to, flags_to) || (flags & flags_to & BR_ISOLATED) || BRIDGE8(to, port_backup))
-		return SHUNT_R_BRIDGE_PORT;
+	flags_to = BRIDGE8(m, to, port_flags);
+	if (to == port || !port_plain(m, to, flags_to) || (flags & flags_to & BR_ISOLATED) || BRIDGE8(m, to, port_backup))
+		return LEAVE(SHUNT_R_BRIDGE_PORT);
 	if (vlans) {
 		r = vlan_out(p->ctx, to, p->vlan_id);
 		if (r < 0)
 			return -r;
 		p->vlan_how = r;
 	}
-	dev = BRIDGE8(to, port_dev);
+	dev = BRIDGE8(m, to, port_dev);
 	p->to = dev;
-	p->out = BRIDGE4(dev, dev_ifindex);
-	mtu = BRIDGE4(dev, dev_mtu);
+	p->out = BRIDGE4(m, dev, dev_ifindex);
+	mtu = BRIDGE4(m, dev, dev_mtu);
 	r = vlans && p->vlan_how ? called_vlan(p, options) : called(p, options, mtu);
 	if (r != NEXT || p->l3_len)
 		return r;
@@ -348,27 +393,42 @@ always_inline int for_host(struct packet *p, int r)
 	return r == SHUNT_R_BRIDGE_LOCAL && cfg.bridge == SHUNT_BRIDGE_HOST;
 }
 
-always_inline int bridge_frame(struct packet *p, int vlans)
+/* The port, and that it may be entered. Compiled twice, so that bridges without VLANs carry nothing of them. */
+always_inline int bridge_way(struct packet *p, struct memory m, int vlans)
 {
-	int r = node_bridge(p, vlans);
+	int r = node_bridge(p, m, vlans);
 
-	if (r == NEXT)
-		r = bridge_egress(p, vlans);
+	return r == NEXT ? bridge_egress(p, m, vlans) : r;
+}
+
+always_inline int bridge_by(struct packet *p, struct memory m)
+{
+	return by_vlan(p) ? bridge_way(p, m, 1) : bridge_way(p, m, 0);
+}
+
+/*
+ * A reason to leave by, or NEXT: the frame may leave by p->out as it is now. All up to the way is compiled once where the kernel's memory is read directly, and once for the other ways to read
+ * it; the generic programs are content with the latter.
+ */
+always_inline int bridge(struct packet *p)
+{
+	int r;
+
+#ifndef SHUNT_GENERIC
+	if (frozen.peek == SHUNT_PEEK_CAST)
+		r = bridge_by(p, memory_cast());
+	else
+#endif
+		r = bridge_by(p, (struct memory){});
 	if (r == NEXT && is_shown(p))
 		return r;
 	if (r == NEXT)
-		r = p->l3_len ? node_guard(p) : guard_port(p);
+		r = p->l3_len ? guard_family(p) : guard_port(p);
 	if (r == NEXT && p->l3_len)
 		r = trim(p);
-	if (r == NEXT && vlans && (p->vlan_how == TAGGED_IN || p->vlan_how == TAGGED_OUT))
+	if (r == NEXT && by_vlan(p) && (p->vlan_how == TAGGED_IN || p->vlan_how == TAGGED_OUT))
 		r = retag(p->ctx, p->vlan_how, p->vlan_id) == NEXT ? NEXT : SHUNT_R_REWRITE_FAILED;	/* no other reason, as far as verifiers see: it is not routed then */
 	return r;
-}
-
-/* A reason to leave by, or NEXT: the frame may leave by p->out as it is now. Compiled twice, so that bridges without VLANs carry nothing of them. */
-always_inline int bridge(struct packet *p)
-{
-	return by_vlan(p) ? bridge_frame(p, 1) : bridge_frame(p, 0);
 }
 
 #endif

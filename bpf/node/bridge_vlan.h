@@ -17,7 +17,7 @@
 #include "layout.h"
 #include "vlan.h"
 
-#define BRIDGE2(base, member)	(BRIDGE4(base, member) & 0xffff)	/* never the last two bytes of its structure */
+#define BRIDGE2(m, base, member)	(BRIDGE4(m, base, member) & 0xffff)	/* never the last two bytes of its structure */
 
 #define VLAN_CHAIN		8	/* entries of a bucket that are looked at */
 #define VLAN_FORWARDING		3	/* BR_STATE_FORWARDING */
@@ -59,23 +59,24 @@ always_inline __u32 vlan_hash(__u32 id, __u32 seed)
 /* Address of the entry of a VLAN in a port's group, 0 where there is none that can be seen. A function of its own, so that it is verified once. */
 __attribute__((noinline)) __u64 vlan_find(__u64 group, __u32 id)
 {
+	const struct memory m = {};
 	__u64 table, at;
 
 	if (!frozen.bridges.port_vlans || !group)
 		return 0;
-	table = BRIDGE8(group, group_table);
-	if (!table || BRIDGE4(table, tbl_nest) || BRIDGE8(table, tbl_next))
+	table = BRIDGE8(m, group, group_table);
+	if (!table || BRIDGE4(m, table, tbl_nest) || BRIDGE8(m, table, tbl_next))
 		return 0;
-	at = vlan_hash(id, BRIDGE4(table, tbl_seed)) & (BRIDGE4(table, tbl_size) - 1);
-	at = peek(BRIDGE(table, tbl_buckets) + 8 * at, 8) & ~1ULL;	/* bit 0 is a lock */
+	at = vlan_hash(id, BRIDGE4(m, table, tbl_seed)) & (BRIDGE4(m, table, tbl_size) - 1);
+	at = memory8(m, table + 8 * at, frozen.bridges.tbl_buckets) & ~1ULL;	/* bit 0 is a lock */
 	for (int i = 0; i < VLAN_CHAIN; i++) {
 		__u64 entry = at - frozen.bridges.vlan_node;
 
 		if (!at || (at & 1))	/* chains end with an odd value */
 			return 0;
-		if (BRIDGE2(entry, vlan_id) == id)
+		if (BRIDGE2(m, entry, vlan_id) == id)
 			return entry;
-		at = peek(at, 8);
+		at = memory8(m, at, 0);
 	}
 	return 0;
 }
@@ -102,6 +103,7 @@ always_inline __u32 outer_tag(ctx_t *ctx, struct eth *eth, __be16 *proto)
 /* __allowed_ingress(): the VLAN of a frame that comes by a port, or, negative, a reason to leave by. */
 __attribute__((noinline)) int vlan_in(ctx_t *ctx, __u64 port, __u64 br)
 {
+	const struct memory m = {};
 	struct eth *eth = ctx_data(ctx);
 	__u64 group, entry;
 	__u32 tag, id;
@@ -114,28 +116,28 @@ __attribute__((noinline)) int vlan_in(ctx_t *ctx, __u64 port, __u64 br)
 	tag = outer_tag(ctx, eth, &proto);
 	if (is_tag(proto))
 		return -SHUNT_R_VLAN_UNKNOWN;
-	group = BRIDGE8(port, port_vlans);
+	group = BRIDGE8(m, port, port_vlans);
 	if (!tag) {
-		id = BRIDGE2(group, group_pvid);
-		return group && id && BRIDGE1(group, group_pvid_state) == VLAN_FORWARDING ? (int)id : -SHUNT_R_BRIDGE_MEMBER;
+		id = BRIDGE2(m, group, group_pvid);
+		return group && id && BRIDGE1(m, group, group_pvid_state) == VLAN_FORWARDING ? (int)id : -SHUNT_R_BRIDGE_MEMBER;
 	}
 	id = tag & 0xfff;
-	if (!id || tag >> 16 != BRIDGE2(br, br_vlan_proto))
+	if (!id || tag >> 16 != BRIDGE2(m, br, br_vlan_proto))
 		return -SHUNT_R_VLAN_UNKNOWN;
-	entry = BRIDGE8(BRIDGE8(port, port_dev), dev_vlans);
-	if (entry && BRIDGE4(entry, vlans_devices))	/* VLAN devices take theirs before the bridge does */
+	entry = BRIDGE8(m, BRIDGE8(m, port, port_dev), dev_vlans);
+	if (entry && BRIDGE4(m, entry, vlans_devices))	/* VLAN devices take theirs before the bridge does */
 		return -SHUNT_R_VLAN_UNKNOWN;
 	entry = vlan_find(group, id);
-	return entry && BRIDGE1(entry, vlan_state) == VLAN_FORWARDING ? (int)id : -SHUNT_R_BRIDGE_MEMBER;
+	return entry && BRIDGE1(m, entry, vlan_state) == VLAN_FORWARDING ? (int)id : -SHUNT_R_BRIDGE_MEMBER;
 }
 
 /* How what belongs to a VLAN leaves by a member of its group, 0 or TAGGED_OUT, or, negative, a reason to leave by. `whose` is what says of an entry that it is the member's. */
-always_inline int vlan_leaves(__u64 group, __u32 id, __u32 whose)
+always_inline int vlan_leaves(struct memory m, __u64 group, __u32 id, __u32 whose)
 {
 	__u64 entry = vlan_find(group, id);
-	__u32 flags = BRIDGE2(entry, vlan_flags);
+	__u32 flags = BRIDGE2(m, entry, vlan_flags);
 
-	if (!entry || BRIDGE1(entry, vlan_state) != VLAN_FORWARDING || (flags & ~VLAN_UNTAGGED) != whose)
+	if (!entry || BRIDGE1(m, entry, vlan_state) != VLAN_FORWARDING || (flags & ~VLAN_UNTAGGED) != whose)
 		return -SHUNT_R_BRIDGE_MEMBER;
 	return (flags & VLAN_UNTAGGED) ? 0 : TAGGED_OUT;
 }
@@ -143,6 +145,7 @@ always_inline int vlan_leaves(__u64 group, __u32 id, __u32 whose)
 /* br_allowed_egress() and br_handle_vlan(): how a frame of a VLAN leaves by a port, TAGGED_IN and TAGGED_OUT, or, negative, a reason to leave by. */
 __attribute__((noinline)) int vlan_out(ctx_t *ctx, __u64 port, __u32 id)
 {
+	const struct memory m = {};
 	struct eth *eth = ctx_data(ctx);
 	__be16 proto;
 	int how;
@@ -151,7 +154,7 @@ __attribute__((noinline)) int vlan_out(ctx_t *ctx, __u64 port, __u32 id)
 		return -SHUNT_R_BRIDGE_MEMBER;
 	if ((void *)(eth + 1) > ctx_end(ctx))
 		return -SHUNT_R_TOO_SHORT;
-	how = vlan_leaves(BRIDGE8(port, port_vlans), id, 0);
+	how = vlan_leaves(m, BRIDGE8(m, port, port_vlans), id, 0);
 	return how < 0 ? how : how | (outer_tag(ctx, eth, &proto) ? TAGGED_IN : 0);
 }
 
@@ -161,7 +164,8 @@ __attribute__((noinline)) int vlan_out(ctx_t *ctx, __u64 port, __u32 id)
  */
 __attribute__((noinline)) int vlan_up(ctx_t *ctx, __u32 id)
 {
-	__u64 br = BRIDGE8(BRIDGE8(device_at(ctx), dev_handler), port_bridge);
+	const struct memory m = {};
+	__u64 br = BRIDGE8(m, BRIDGE8(m, device_at(ctx), dev_handler), port_bridge);
 	struct eth *eth = ctx_data(ctx);
 	__be16 proto;
 	int how;
@@ -170,12 +174,12 @@ __attribute__((noinline)) int vlan_up(ctx_t *ctx, __u32 id)
 		return -SHUNT_R_BRIDGE_MEMBER;
 	if ((void *)(eth + 1) > ctx_end(ctx))
 		return -SHUNT_R_TOO_SHORT;
-	how = vlan_leaves(BRIDGE8(br, br_vlans), id, VLAN_OF_BRIDGE);
-	if (how == TAGGED_OUT && BRIDGE2(br, br_vlan_proto) != bpf_htons(ETH_P_8021Q))
+	how = vlan_leaves(m, BRIDGE8(m, br, br_vlans), id, VLAN_OF_BRIDGE);
+	if (how == TAGGED_OUT && BRIDGE2(m, br, br_vlan_proto) != bpf_htons(ETH_P_8021Q))
 		return -SHUNT_R_VLAN_UNKNOWN;
 	if (how >= 0 && outer_tag(ctx, eth, &proto))
 		how |= TAGGED_IN;
-	if (how > 0 && (BRIDGE8(br, br_options) & (frozen.bridges.call4 | frozen.bridges.call6)))
+	if (how > 0 && (BRIDGE8(m, br, br_options) & (frozen.bridges.call4 | frozen.bridges.call6)))
 		return -SHUNT_R_BRIDGE_OPTION;
 	return how;
 }
@@ -220,8 +224,9 @@ always_inline __u32 grows(struct packet *p)
 /* Puts the tag on or takes it off: a reason to leave by, with nothing changed, or NEXT. A function of its own, for the stack. */
 __attribute__((noinline)) int retag(ctx_t *ctx, __u32 how, __u32 id)
 {
-	__u64 br = BRIDGE8(BRIDGE8(device_at(ctx), dev_handler), port_bridge);
-	__be16 proto = BRIDGE2(br, br_vlan_proto);
+	const struct memory m = {};
+	__u64 br = BRIDGE8(m, BRIDGE8(m, device_at(ctx), dev_handler), port_bridge);
+	__be16 proto = BRIDGE2(m, br, br_vlan_proto);
 
 	if (!frozen.bridges.port_vlans || (how != TAGGED_IN && !is_tag(proto)))
 		return SHUNT_R_REWRITE_FAILED;

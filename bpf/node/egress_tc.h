@@ -116,14 +116,14 @@ always_inline int node_way_out(struct packet *p)
 }
 
 /* May frames of the bridge leave by its port? */
-always_inline int bridge_egress(struct packet *p, int vlans)
+always_inline int bridge_egress(struct packet *p, struct memory m, int vlans)
 {
 	__u32 out = p->out | SHUNT_BRIDGED, *way = bpf_map_lookup_elem(&tx_tc, &out);
 
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !(vlans && p->vlan_how) && peer_takes(p, p->to);
-	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(p->to))
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !(vlans && p->vlan_how) && peer_takes(p, m, p->to);
+	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(m, p->to))
 		return SHUNT_R_EGRESS_SLOW;
 	/* A bridged frame keeps what its outer header said in Linux too, unless br_netfilter gives it a route. */
 	if (cfg.tunnel && (*way & SHUNT_INTO_TUNNEL) && from_tunnel(p->ctx))

@@ -74,7 +74,7 @@ always_inline int node_way_out(struct packet *p)
 }
 
 /* May frames of the bridge leave by its port? */
-always_inline int bridge_egress(struct packet *p, int vlans)
+always_inline int bridge_egress(struct packet *p, struct memory m, int vlans)
 {
 	if (p->len > (__u32)(packet_end(p) - p->data))
 		return SHUNT_R_EGRESS_FRAGS;

@@ -67,11 +67,9 @@ UNCHANGED(unchanged, guard, guards)
 UNCHANGED(unchanged4, guard4, guards4)
 UNCHANGED(unchanged6, guard6, guards6)
 
-/* What every packet of the port rests on, whatever becomes of it. */
+/* What every packet of the port rests on, whatever becomes of it, but for the device. */
 always_inline int guard_port(struct packet *p)
 {
-	if (!right_device(p))
-		return SHUNT_R_WRONG_DEVICE;
 	if (cfg.watchdog && (__s64)(bpf_jiffies64() - live.heartbeat) > (__s64)cfg.watchdog_jiffies)
 		return SHUNT_R_WATCHDOG;
 	if (live.stale)
@@ -83,7 +81,8 @@ always_inline int guard_port(struct packet *p)
 	return NEXT;
 }
 
-always_inline int node_guard(struct packet *p)
+/* And what those of its family rest on. */
+always_inline int guard_family(struct packet *p)
 {
 	int r = guard_port(p);
 
@@ -92,6 +91,11 @@ always_inline int node_guard(struct packet *p)
 		return SHUNT_R_STALE;
 	}
 	return r;
+}
+
+always_inline int node_guard(struct packet *p)
+{
+	return right_device(p) ? guard_family(p) : SHUNT_R_WRONG_DEVICE;
 }
 
 #endif

@@ -23,23 +23,23 @@
 #define DEVICE_CHAIN	8		/* devices of one list that are looked at */
 
 /* Address of a device of a namespace, as dev_get_by_index_rcu() finds it; 0 if it is not soon found. */
-always_inline __u64 device_by_index(__u64 net, __u32 index)
+always_inline __u64 device_by_index(struct memory m, __u64 net, __u32 index)
 {
-	__u64 at = peek(BRIDGE8(net, net_devices) + 8 * (index & (DEVICE_LISTS - 1)), 8), dev;
+	__u64 at = memory8(m, BRIDGE8(m, net, net_devices) + 8 * (index & (DEVICE_LISTS - 1)), 0), dev;
 
 	for (int i = 0; i < DEVICE_CHAIN && at; i++) {
 		dev = at - frozen.bridges.dev_node;
-		if (BRIDGE4(dev, dev_ifindex) == index)
+		if (BRIDGE4(m, dev, dev_ifindex) == index)
 			return dev;
-		at = peek(at, 8);
+		at = memory8(m, at, 0);
 	}
 	return 0;
 }
 
 /* Is a device up, with nobody who listens to all of its packets? */
-always_inline int quiet(__u64 dev)
+always_inline int quiet(struct memory m, __u64 dev)
 {
-	return (BRIDGE4(dev, dev_flags) & IFF_UP) && BRIDGE8(dev, dev_taps) == BRIDGE(dev, dev_taps);
+	return (BRIDGE4(m, dev, dev_flags) & IFF_UP) && BRIDGE8(m, dev, dev_taps) == BRIDGE(dev, dev_taps);
 }
 
 /*
@@ -48,38 +48,39 @@ always_inline int quiet(__u64 dev)
  */
 __attribute__((noinline)) __u64 vlan_onto(__u64 net, __u32 index)
 {
+	const struct memory m = {};
 	__u64 dev, br, group;
 	__u32 id = 0, tag;
 
 	if (!frozen.bridges.port_vlans || !frozen.bridges.dev_node)
 		return 0;
-	dev = device_by_index(net, index);
+	dev = device_by_index(m, net, index);
 	if (!dev)
 		return 0;
-	if (BRIDGE4(dev, dev_priv_flags) & IFF_802_1Q_VLAN) {
-		tag = BRIDGE4(dev, tag_proto);
-		if (!quiet(dev) || BRIDGE4(dev, tag_maps) || (tag & 0xffff) != bpf_htons(ETH_P_8021Q))
+	if (BRIDGE4(m, dev, dev_priv_flags) & IFF_802_1Q_VLAN) {
+		tag = BRIDGE4(m, dev, tag_proto);
+		if (!quiet(m, dev) || BRIDGE4(m, dev, tag_maps) || (tag & 0xffff) != bpf_htons(ETH_P_8021Q))
 			return 0;
 		id = tag >> 16;
-		dev = BRIDGE8(dev, tag_device);
-		if (!id || BRIDGE8(dev, dev_net) != net)
+		dev = BRIDGE8(m, dev, tag_device);
+		if (!id || BRIDGE8(m, dev, dev_net) != net)
 			return 0;
 	}
-	if (!(BRIDGE4(dev, dev_priv_flags) & IFF_EBRIDGE))
+	if (!(BRIDGE4(m, dev, dev_priv_flags) & IFF_EBRIDGE))
 		return 0;
 	br = BRIDGE(dev, dev_private);
-	index = BRIDGE4(dev, dev_ifindex);
-	if (!(BRIDGE8(br, br_options) & frozen.bridges.filtering))
+	index = BRIDGE4(m, dev, dev_ifindex);
+	if (!(BRIDGE8(m, br, br_options) & frozen.bridges.filtering))
 		return id ? 0 : (__u64)index << 32;
-	group = BRIDGE8(br, br_vlans);
-	if (BRIDGE2(br, br_vlan_proto) != bpf_htons(ETH_P_8021Q))
+	group = BRIDGE8(m, br, br_vlans);
+	if (BRIDGE2(m, br, br_vlan_proto) != bpf_htons(ETH_P_8021Q))
 		return 0;
 	if (id) {
-		if (vlan_leaves(group, id, VLAN_OF_BRIDGE) < 0)
+		if (vlan_leaves(m, group, id, VLAN_OF_BRIDGE) < 0)
 			return 0;
 	} else {
-		id = BRIDGE2(group, group_pvid);
-		if (!group || !id || BRIDGE1(group, group_pvid_state) != VLAN_FORWARDING)
+		id = BRIDGE2(m, group, group_pvid);
+		if (!group || !id || BRIDGE1(m, group, group_pvid_state) != VLAN_FORWARDING)
 			return 0;
 	}
 	return (__u64)index << 32 | id;
@@ -92,26 +93,27 @@ __attribute__((noinline)) __u64 vlan_onto(__u64 net, __u32 index)
  */
 __attribute__((noinline)) __u64 port_onto(__u64 net, __u32 bridge, __u64 mac, __u32 len)
 {
+	const struct memory m = {};
 	__u64 dev, br, options, to = 0;
 
 	if (!frozen.bridges.known || !frozen.bridges.dev_node || (mac & 1))
 		return 0;
-	dev = device_by_index(net, bridge);
-	if (!dev || !(BRIDGE4(dev, dev_priv_flags) & IFF_EBRIDGE) || (BRIDGE4(dev, dev_flags) & IFF_PROMISC) || !quiet(dev))
+	dev = device_by_index(m, net, bridge);
+	if (!dev || !(BRIDGE4(m, dev, dev_priv_flags) & IFF_EBRIDGE) || (BRIDGE4(m, dev, dev_flags) & IFF_PROMISC) || !quiet(m, dev))
 		return 0;
 	br = BRIDGE(dev, dev_private);
-	options = BRIDGE8(br, br_options);
+	options = BRIDGE8(m, br, br_options);
 	if (frozen.bridges.port_vlans && mac >> 48)
 		options = options_vlan(options);
-	if (BRIDGE8(br, br_dev) != dev || (options & frozen.bridges.options) || BRIDGE1(br, br_changing))
+	if (BRIDGE8(m, br, br_dev) != dev || (options & frozen.bridges.options) || BRIDGE1(m, br, br_changing))
 		return 0;
-	if (fdb_destination(BRIDGE8(br, br_table), mac, BRIDGE8(br, br_ageing), &to) != NEXT)
+	if (fdb_destination(m, fdb_find(BRIDGE8(m, br, br_table), mac), BRIDGE8(m, br, br_ageing), &to) != NEXT)
 		return 0;
-	if (BRIDGE8(to, port_bridge) != br || !port_plain(to, BRIDGE8(to, port_flags)) || BRIDGE8(to, port_backup))
+	if (BRIDGE8(m, to, port_bridge) != br || !port_plain(m, to, BRIDGE8(m, to, port_flags)) || BRIDGE8(m, to, port_backup))
 		return 0;
-	dev = BRIDGE8(to, port_dev);
+	dev = BRIDGE8(m, to, port_dev);
 	/* is_skb_forwardable() */
-	return len > BRIDGE4(dev, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)) ? 0 : dev;
+	return len > BRIDGE4(m, dev, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)) ? 0 : dev;
 }
 
 /* Asks for the port, for a packet that may be forwarded. Where one is found, p->onto says it. */
@@ -119,6 +121,7 @@ always_inline void onto(struct packet *p)
 {
 	__u32 len = is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len, bridge = p->out, port, *way;
 	__u64 mac = p->macs[0] | (__u64)(__u16)p->macs[1] << 32, at, dev;
+	const struct memory m = {};
 	int how = 0;
 
 	if (p->slow != SHUNT_ONTO)
@@ -135,17 +138,17 @@ always_inline void onto(struct packet *p)
 		return;
 	if (onto_vlans(p) && mac >> 48) {
 		p->vlan_id = mac >> 48;
-		how = vlan_leaves(BRIDGE8(BRIDGE8(dev, dev_handler), port_vlans), p->vlan_id, 0);
+		how = vlan_leaves(m, BRIDGE8(m, BRIDGE8(m, dev, dev_handler), port_vlans), p->vlan_id, 0);
 		if (how < 0)
 			return;
 		p->vlan_how = how;
 	}
-	port = BRIDGE4(dev, dev_ifindex) | SHUNT_BRIDGED;
+	port = BRIDGE4(m, dev, dev_ifindex) | SHUNT_BRIDGED;
 	way = bpf_map_lookup_elem(&tx_tc, &port);
 	if (!way)
 		return;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !how && peer_would(dev, mac, len);
-	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !how && peer_would(m, dev, mac, len);
+	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(m, dev))
 		return;
 	p->onto = port & ~SHUNT_BRIDGED;
 	note_neighbour(p);

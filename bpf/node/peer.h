@@ -16,18 +16,18 @@
 #define IFF_UP	(1 << 0)
 
 /* Would the other end of the veth at `dev` receive a frame of that length (0: still to be segmented), which bears the address `mac`, just so? */
-always_inline int peer_would(__u64 dev, __u64 mac, __u32 len)
+always_inline int peer_would(struct memory m, __u64 dev, __u64 mac, __u32 len)
 {
 	__u64 peer;
 
-	peer = BRIDGE8(dev, veth_peer);
-	if (!peer || !(BRIDGE4(peer, dev_flags) & IFF_UP) || BRIDGE8(peer, dev_xdp))
+	peer = BRIDGE8(m, dev, veth_peer);
+	if (!peer || !(BRIDGE4(m, peer, dev_flags) & IFF_UP) || BRIDGE8(m, peer, dev_xdp))
 		return 0;
-	if (BRIDGE8(peer, dev_net) == BRIDGE8(dev, dev_net))	/* the kernel would drop it */
+	if (BRIDGE8(m, peer, dev_net) == BRIDGE8(m, dev, dev_net))	/* the kernel would drop it */
 		return 0;
-	if (len > BRIDGE4(peer, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
+	if (len > BRIDGE4(m, peer, dev_mtu) + (__u32)(sizeof(struct eth) + sizeof(struct vlan_tag)))
 		return 0;
-	return peek(BRIDGE8(peer, dev_addr), 8) << 16 == mac << 16;	/* of MAX_ADDR_LEN */
+	return memory8(m, BRIDGE8(m, peer, dev_addr), 0) << 16 == mac << 16;	/* of MAX_ADDR_LEN */
 }
 
 /*
@@ -40,21 +40,21 @@ always_inline int seen_by_device(struct packet *p)
 }
 
 /* The same of the frame as it is. */
-always_inline int peer_takes(struct packet *p, __u64 dev)
+always_inline int peer_takes(struct packet *p, struct memory m, __u64 dev)
 {
 	struct eth *eth = p->data;
 
 	if ((void *)(eth + 1) > packet_end(p))
 		return 0;
-	return peer_would(dev, *(__u32 *)eth->dst | (__u64)*(__u16 *)(eth->dst + 4) << 32, is_gso(p) ? 0 : p->len);
+	return peer_would(m, dev, *(__u64 *)p->data << 16 >> 16, is_gso(p) ? 0 : p->len);
 }
 
 /* What bpf_redirect() sends by the veth at `dev` passes by a generic XDP program at the other end, which Linux would run (skb->redirected, netif_receive_generic_xdp()). Is there one? */
-always_inline int passes_by(__u64 dev)
+always_inline int passes_by(struct memory m, __u64 dev)
 {
-	__u64 peer = frozen.bridges.veth_end ? BRIDGE8(dev, veth_end) : 0;
+	__u64 peer = frozen.bridges.veth_end ? BRIDGE8(m, dev, veth_end) : 0;
 
-	return peer && BRIDGE8(peer, dev_xdp_skb);
+	return peer && BRIDGE8(m, peer, dev_xdp_skb);
 }
 
 /* Older kernels leave to the program what veth_xmit() clears where a frame changes its namespace. */

@@ -84,11 +84,12 @@ always_inline int node_shown(struct packet *p)
  */
 __attribute__((noinline)) __u32 shown_by(ctx_t *ctx, __u64 option)
 {
+	const struct memory m = {};
 	__u64 dev = device_at(ctx);
 
-	if (option && !(BRIDGE8(BRIDGE8(BRIDGE8(dev, dev_handler), port_bridge), br_options) & option))
+	if (option && !(BRIDGE8(m, BRIDGE8(m, BRIDGE8(m, dev, dev_handler), port_bridge), br_options) & option))
 		return 0;
-	return BRIDGE4(dev, dev_ifindex);
+	return BRIDGE4(m, dev, dev_ifindex);
 }
 
 /* The ports that rules ask for (physdev). br_netfilter gives them to what it shows; of what is routed it knows none that it leaves by. */
@@ -129,7 +130,7 @@ always_inline int rules_of_frame(struct packet *p)
 	if (!w)
 		return SHUNT_R_NETFILTER_BRIDGE;
 	if (of_family(p, cfg.called4, cfg.called6) == SHUNT_CALLED_NONE) {
-		if (forwardable(p, BRIDGE4(p->to, dev_mtu), 0) != NEXT)
+		if (forwardable(p, BRIDGE4((struct memory){}, p->to, dev_mtu), 0) != NEXT)
 			return SHUNT_R_MTU;
 	} else if (p->len != p->l3 + p->l3_len) {	/* br_netfilter cuts that off in the midst of the chains */
 		return SHUNT_R_NETFILTER_BRIDGE;

@@ -25,21 +25,22 @@
  */
 __attribute__((noinline)) __u64 port_back(ctx_t *ctx, __u64 mac, __u32 len)
 {
+	const struct memory m = {};
 	__u64 port, br, flags, to = 0;
 
 	if (!frozen.bridges.known || (mac & 1))
 		return 0;
-	port = BRIDGE8(device_at(ctx), dev_handler);
-	br = BRIDGE8(port, port_bridge);
-	if (fdb_destination(BRIDGE8(br, br_table), mac, BRIDGE8(br, br_ageing), &to) != NEXT || BRIDGE8(to, port_bridge) != br)
+	port = BRIDGE8(m, device_at(ctx), dev_handler);
+	br = BRIDGE8(m, port, port_bridge);
+	if (fdb_destination(m, fdb_find(BRIDGE8(m, br, br_table), mac), BRIDGE8(m, br, br_ageing), &to) != NEXT || BRIDGE8(m, to, port_bridge) != br)
 		return 0;
-	flags = BRIDGE8(to, port_flags);
-	if (!port_plain(to, flags) || (BRIDGE8(port, port_flags) & flags & BR_ISOLATED) || BRIDGE8(to, port_backup))
+	flags = BRIDGE8(m, to, port_flags);
+	if (!port_plain(m, to, flags) || (BRIDGE8(m, port, port_flags) & flags & BR_ISOLATED) || BRIDGE8(m, to, port_backup))
 		return 0;
 	if (to == port && !(flags & BR_HAIRPIN_MODE))
 		return 0;
-	to = BRIDGE8(to, port_dev);
-	return len > BRIDGE4(to, dev_mtu) ? 0 : to;	/* br_nf_dev_queue_xmit() */
+	to = BRIDGE8(m, to, port_dev);
+	return len > BRIDGE4(m, to, dev_mtu) ? 0 : to;	/* br_nf_dev_queue_xmit() */
 }
 
 /*
@@ -69,6 +70,7 @@ always_inline int other_receiver(struct packet *p)
 always_inline int node_turn(struct packet *p)
 {
 	struct rule_walk *w = p->rules;
+	const struct memory m = {};
 	__u64 mac = p->macs[0] | (__u64)(__u16)p->macs[1] << 32, dev;
 	__u32 port = p->out, *way;
 
@@ -85,13 +87,13 @@ always_inline int node_turn(struct packet *p)
 	dev = port_back(p->ctx, mac, is_gso(p) ? 0 : p->l3_len);
 	if (!dev)
 		return SHUNT_R_SAME_INTERFACE;
-	port = BRIDGE4(dev, dev_ifindex) | SHUNT_BRIDGED;
+	port = BRIDGE4(m, dev, dev_ifindex) | SHUNT_BRIDGED;
 	way = bpf_map_lookup_elem(&tx_tc, &port);
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
 	port &= ~SHUNT_BRIDGED;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && peer_would(dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
-	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(dev))
+	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && peer_would(m, dev, mac, is_gso(p) ? 0 : sizeof(struct eth) + p->l3_len);
+	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(m, dev))
 		return SHUNT_R_EGRESS_SLOW;
 	p->onto = port;
 	p->shown = SHUNT_SHOWN_IP;
