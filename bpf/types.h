@@ -443,6 +443,26 @@ struct shunt_route6 {
 	struct shunt_nexthop next;
 };
 
+/*
+ * Two stations between which a CPU has seen frames, see node/bridge.h: what the hash function of a bridge's table makes of their addresses (with the VLAN) under its seed. At tc also what
+ * tx_tc said of the port, while the epoch stands.
+ */
+#define SHUNT_PAIRS 256
+struct shunt_pair {
+	__u64 src;	/* 0: nothing is remembered here */
+	__u64 dst;
+	__u32 seed;
+	__u32 src_hash;
+	__u32 dst_hash;
+	__u32 out;	/* key in tx_tc; 0: not asked */
+	__u32 way;
+	__u32 epoch;
+	__u32 pad[4];
+} __attribute__((aligned(64)));
+struct shunt_pairs {
+	struct shunt_pair at[SHUNT_PAIRS];
+};
+
 /* What an image said to a flow's packets, see node/verdicts.h: everything that it may have asked, and its answer. */
 #define SHUNT_VERDICT_COUNTS 7
 struct shunt_verdict {

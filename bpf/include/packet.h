@@ -50,6 +50,7 @@ struct packet {
 	};
 	__u32 out;			/* logical egress ifindex */
 	__u64 to;			/* of a bridged frame: the port's struct net_device */
+	struct shunt_pair *known;	/* and what is remembered of its two stations; NULL: nothing */
 	__u32 slow;			/* reason by which nothing may leave there; 0: it may; SHUNT_ONTO: it is a bridge (TC) */
 	__u32 onto;			/* of a packet routed to a bridge: its port, which is entered at once; 0: none (TC) */
 	__u16 vlan_how;			/* of a frame of a bridge that filters by VLAN: TAGGED_IN, TAGGED_OUT; of what is routed to one: TAGGED_OUT */

@@ -115,18 +115,37 @@ always_inline int node_way_out(struct packet *p)
 	return NEXT;
 }
 
+/* What tx_tc says of the port, 0 where frames of the bridge may not leave by it. It is remembered with the stations, as with a route (route_cache.h): until the next plan. */
+always_inline __u32 way_to_port(struct packet *p)
+{
+	__u32 out = p->out | SHUNT_BRIDGED, epoch = live.epoch, *way;	/* the epoch from before the lookup */
+	struct shunt_pair *known = p->known;
+
+	if (known && known->out == out && known->epoch == epoch)
+		return known->way;
+	way = bpf_map_lookup_elem(&tx_tc, &out);
+	if (!way)
+		return 0;
+	if (known) {
+		known->out = out;
+		known->way = *way;
+		known->epoch = epoch;
+	}
+	return *way;
+}
+
 /* May frames of the bridge leave by its port? */
 always_inline int bridge_egress(struct packet *p, struct memory m, int vlans)
 {
-	__u32 out = p->out | SHUNT_BRIDGED, *way = bpf_map_lookup_elem(&tx_tc, &out);
+	__u32 way = way_to_port(p);
 
 	if (!way)
 		return SHUNT_R_EGRESS_SLOW;
-	p->by_peer = frozen.bridges.veth_peer && (*way & SHUNT_BY_PEER) && seen_by_device(p) && !(vlans && p->vlan_how) && peer_takes(p, m, p->to);
-	if (!p->by_peer && (*way & SHUNT_VETH) && passes_by(m, p->to))
+	p->by_peer = frozen.bridges.veth_peer && (way & SHUNT_BY_PEER) && seen_by_device(p) && !(vlans && p->vlan_how) && peer_takes(p, m, p->to);
+	if (!p->by_peer && (way & SHUNT_VETH) && passes_by(m, p->to))
 		return SHUNT_R_EGRESS_SLOW;
 	/* A bridged frame keeps what its outer header said in Linux too, unless br_netfilter gives it a route. */
-	if (cfg.tunnel && (*way & SHUNT_INTO_TUNNEL) && from_tunnel(p->ctx))
+	if (cfg.tunnel && (way & SHUNT_INTO_TUNNEL) && from_tunnel(p->ctx))
 		return SHUNT_R_TUNNEL_METADATA;
 	return NEXT;
 }

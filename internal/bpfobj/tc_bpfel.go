@@ -404,6 +404,23 @@ type TCShuntNeighUse struct {
 	Stamp   uint64
 }
 
+type TCShuntPairs struct {
+	_  structs.HostLayout
+	At [256]struct {
+		_       structs.HostLayout
+		Src     uint64
+		Dst     uint64
+		Seed    uint32
+		SrcHash uint32
+		DstHash uint32
+		Out     uint32
+		Way     uint32
+		Epoch   uint32
+		Pad     [4]uint32
+		_       [8]byte
+	}
+}
+
 type TCShuntPrefix4 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -504,6 +521,7 @@ const (
 	TCMapHops4        = "hops4"
 	TCMapLocal4       = "local4"
 	TCMapNeighUse     = "neigh_use"
+	TCMapPairs        = "pairs"
 	TCMapRoutes6      = "routes6"
 	TCMapRuleCounts   = "rule_counts"
 	TCMapRuleWalks    = "rule_walks"
@@ -577,6 +595,7 @@ type TCMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
 	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
@@ -626,6 +645,7 @@ type TCMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Pairs        *ebpf.Map `ebpf:"pairs"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
 	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
@@ -648,6 +668,7 @@ func (m *TCMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.Pairs,
 		m.Routes6,
 		m.RuleCounts,
 		m.RuleWalks,

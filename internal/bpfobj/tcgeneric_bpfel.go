@@ -22,6 +22,7 @@ const (
 	TCGenericMapHops4        = "hops4"
 	TCGenericMapLocal4       = "local4"
 	TCGenericMapNeighUse     = "neigh_use"
+	TCGenericMapPairs        = "pairs"
 	TCGenericMapPortConfig   = "port_config"
 	TCGenericMapPortStats    = "port_stats"
 	TCGenericMapRoutes6      = "routes6"
@@ -98,6 +99,7 @@ type TCGenericMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
 	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
@@ -150,6 +152,7 @@ type TCGenericMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Pairs        *ebpf.Map `ebpf:"pairs"`
 	PortConfig   *ebpf.Map `ebpf:"port_config"`
 	PortStats    *ebpf.Map `ebpf:"port_stats"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
@@ -175,6 +178,7 @@ func (m *TCGenericMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.Pairs,
 		m.PortConfig,
 		m.PortStats,
 		m.Routes6,

@@ -413,6 +413,23 @@ type XDPShuntNeighUse struct {
 	Stamp   uint64
 }
 
+type XDPShuntPairs struct {
+	_  structs.HostLayout
+	At [256]struct {
+		_       structs.HostLayout
+		Src     uint64
+		Dst     uint64
+		Seed    uint32
+		SrcHash uint32
+		DstHash uint32
+		Out     uint32
+		Way     uint32
+		Epoch   uint32
+		Pad     [4]uint32
+		_       [8]byte
+	}
+}
+
 type XDPShuntPrefix4 struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -524,6 +541,7 @@ const (
 	XDPMapHops4        = "hops4"
 	XDPMapLocal4       = "local4"
 	XDPMapNeighUse     = "neigh_use"
+	XDPMapPairs        = "pairs"
 	XDPMapRoutes6      = "routes6"
 	XDPMapRuleCounts   = "rule_counts"
 	XDPMapRuleWalks    = "rule_walks"
@@ -598,6 +616,7 @@ type XDPMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
 	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
 	RuleWalks    *ebpf.MapSpec `ebpf:"rule_walks"`
@@ -648,6 +667,7 @@ type XDPMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Pairs        *ebpf.Map `ebpf:"pairs"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
 	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
 	RuleWalks    *ebpf.Map `ebpf:"rule_walks"`
@@ -671,6 +691,7 @@ func (m *XDPMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.Pairs,
 		m.Routes6,
 		m.RuleCounts,
 		m.RuleWalks,

@@ -22,6 +22,7 @@ const (
 	XDPGenericMapHops4        = "hops4"
 	XDPGenericMapLocal4       = "local4"
 	XDPGenericMapNeighUse     = "neigh_use"
+	XDPGenericMapPairs        = "pairs"
 	XDPGenericMapPortConfig   = "port_config"
 	XDPGenericMapPortStats    = "port_stats"
 	XDPGenericMapRoutes6      = "routes6"
@@ -99,6 +100,7 @@ type XDPGenericMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
 	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
@@ -152,6 +154,7 @@ type XDPGenericMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	Pairs        *ebpf.Map `ebpf:"pairs"`
 	PortConfig   *ebpf.Map `ebpf:"port_config"`
 	PortStats    *ebpf.Map `ebpf:"port_stats"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
@@ -178,6 +181,7 @@ func (m *XDPGenericMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.Pairs,
 		m.PortConfig,
 		m.PortStats,
 		m.Routes6,

@@ -160,6 +160,14 @@ func mixture() []Packet {
 	return join(meet(), strangers(), groups(), toRouters())
 }
 
+// manyStations adds or deletes so many entries of a port's.
+func manyStations(what string, port, n int) (out []string) {
+	for i := range n {
+		out = append(out, fmt.Sprintf("bridge fdb %s 02:00:00:07:%02x:%02x dev p%d master static", what, i>>8, i&0xff, port))
+	}
+	return out
+}
+
 // toRouters are packets to the bridge's own address and to those of ports, of this bridge and not.
 func toRouters() []Packet {
 	var out []Packet
@@ -187,6 +195,7 @@ func bridgeTraps() []hand {
 		bare("moves", "a station that is heard behind another port is there from the very next frame on, and may come back",
 			step(join(everybody(), stationB.word(stationA, "1"), stationA.hello(2), stationB.word(stationA, "2"), toward(stationB.mac(), stationA.hello(1)), stationB.word(stationA, "3"), stationC.word(stationA, "3"), stationA.hello(), stationB.word(stationA, "4")), bridge("")...),
 			step(join(chat(), by(2, stationA.to(stationB)), stationB.to(stationA), by(0, stationC.to(stationB)), stationB.to(stationC), stationA.word(stationC, "same port")))),
+		bare("grows", "the table of stations is made anew as it grows and shrinks, under another seed: who was known is found there", step(join(everybody(), chat()), bridge("")...), step(chat(), manyStations("add", 2, 200)...), step(chat(), manyStations("del", 2, 200)...)),
 		bare("floods", "unknown destinations, broadcast and groups leave by every other port; with snooping some do not",
 			step(mixture(), bridge("mcast_snooping 0")...), step(mixture(), "ip link set br0 type bridge mcast_snooping 1"),
 			step(join(stationC.igmp(0x16, "239.1.1.1"), groups()), "ip link set br0 type bridge mcast_query_response_interval 10 mcast_querier 1", "sleep 400ms"),
