@@ -40,6 +40,7 @@
 #define SHUNT_ASKS_RECEIVER (1U << 29)	/* the same for the receiver of an IPv6 packet, behind the route */
 #define SHUNT_TALLY_BITS 14
 #define SHUNT_TALLY_SLOTS (1 << SHUNT_TALLY_BITS)	/* per CPU, see struct shunt_tally */
+#define SHUNT_NOTED_CONNS (1 << 16)	/* of all CPUs, see node/conntrack.h */
 #define SHUNT_REPORT_AFTER 8	/* packets of a TCP connection on one CPU, see struct shunt_conn */
 #define SHUNT_REPORT_BY_CHANCE 16	/* one of so many that take a slot of another connection */
 #define SHUNT_TRACE_MAGIC 0x7368756e74747263ULL
@@ -90,6 +91,12 @@ enum shunt_shown {
 enum shunt_track {
 	SHUNT_TRACK_ALL = 1,
 	SHUNT_TRACK_NO_TCP,	/* TCP is left to Linux */
+};
+
+/* How connections are found. */
+enum shunt_look {
+	SHUNT_LOOK_UP = 1,	/* in the kernel's table, each time */
+	SHUNT_LOOK_NOTED,	/* where it was found before, if that is noted */
 };
 
 enum shunt_nat {
@@ -301,7 +308,7 @@ struct shunt_config {
 	__u8 cache4;			/* 1: remember route lookups (node/route_cache.h) */
 	__u8 cache6;
 	__u8 lower;			/* 1: runs for lower devices (XDP on a bond), whose ifindexes differ from the port's */
-	__u8 track;			/* connections can be looked up (node/conntrack.h) */
+	__u8 track;			/* enum shunt_look: connections can be looked up (node/conntrack.h) */
 	__u8 track4;			/* enum shunt_track: Linux tracks connections of this family */
 	__u8 track6;
 	__u8 bridge;			/* enum shunt_bridge */

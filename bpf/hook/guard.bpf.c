@@ -383,6 +383,7 @@ const enum shunt_called *export_called __attribute__((unused));
 const enum shunt_shown *export_shown __attribute__((unused));
 const enum shunt_nat *export_nat __attribute__((unused));
 const enum shunt_track *export_track __attribute__((unused));
+const enum shunt_look *export_look __attribute__((unused));
 const struct shunt_bridges *export_bridges __attribute__((unused));
 const struct shunt_set_kind *export_set_kind __attribute__((unused));
 const struct shunt_sets_query *export_sets_query __attribute__((unused));

@@ -119,6 +119,7 @@ union nf_conntrack_man_proto {
 struct nf_conntrack_man {
 	union nf_inet_addr u3;
 	union nf_conntrack_man_proto u;
+	__u16 l3num;
 };
 struct nf_conntrack_tuple {
 	struct nf_conntrack_man src;
@@ -127,6 +128,8 @@ struct nf_conntrack_tuple {
 		union {
 			__be16 all;
 		} u;
+		__u8 protonum;
+		__u8 dir;
 	} dst;
 };
 struct nf_conntrack_tuple_hash {
@@ -135,6 +138,9 @@ struct nf_conntrack_tuple_hash {
 struct nf_conntrack_zone {
 	__u16 id;
 };
+typedef struct {
+	struct net *net;
+} possible_net_t;
 struct nf_conn_nat {
 	int masq_index;
 };
@@ -143,6 +149,7 @@ struct nf_conn {
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	__u32 timeout;
 	unsigned long status;
+	possible_net_t ct_net;
 	__u32 mark;
 	struct nf_ct_ext *ext;
 	union nf_conntrack_proto proto;
@@ -193,12 +200,6 @@ struct in_device {
 struct inet6_dev {
 	struct ipv6_devconf cnf;
 };
-struct possible_net {
-	struct net *net;
-};
-typedef struct {
-	struct net *net;
-} possible_net_t;
 struct bpf_mprog_bundle {
 	unsigned int count;
 };

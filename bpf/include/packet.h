@@ -11,11 +11,7 @@
 
 #include "headers.h"
 
-/*
- * There is a connection, which has to be let go. Before Linux 6.2 the verifier does not see that a connection is never NULL, so this is asked and not
- * the pointer.
- */
-#define CT_HELD		2
+#define CT_FOUND	2	/* there is a connection, and Linux would do nothing for the packet but extend its timeout */
 #define CT_MARKED	1	/* Linux checks its windows no more */
 #define CT_TRANSLATED	4	/* and translates its packets: node/nat.h */
 #define CT_OFFLOADED	8	/* and has it in a flow table: node/flowtable.h */
@@ -90,6 +86,18 @@ always_inline void *network(const struct packet *p)
 always_inline __u32 of_family(const struct packet *p, __u32 ip4, __u32 ip6)
 {
 	return p->is6 ? ip6 : ip4;
+}
+
+/*
+ * The same, for where the compiler would remember 32 bits of it from another block: to the kernel the context has 32 bits there and gives all 64, of which the compiler
+ * would then cut off the upper half.
+ */
+always_inline void *packet_end_anew(const struct packet *p)
+{
+	void *end;
+
+	asm volatile("%0 = *(u32 *)(%1 + %2)" : "=r"(end) : "r"(p->ctx), "i"(__builtin_offsetof(ctx_t, data_end)));
+	return end;
 }
 
 /* Where the linear part ends, exclusive. Read anew each time: kept beside `data` it would take room of the stack, and cost as much. */

@@ -4,8 +4,8 @@
  *
  * Problem: with its hooks registered Linux makes an entry for each connection, gives each packet a state that rules ask for, and forgets
  * entries that see no packets. A packet that goes past Linux must not make any of this differ.
- * Mechanism: the entry is looked up in the kernel's own table, live. Only where nf_conntrack_in() would do nothing but extend its
- * timeout, the packet goes on, and the timeout is extended as Linux would, once everything else has been checked too. What begins or ends a
+ * Mechanism: the entry is looked up in the kernel's own table, live, or read where it was found before, if it is still there. Only where nf_conntrack_in() would do nothing but
+ * extend its timeout, the packet goes on, and the timeout is extended as Linux would. (What then still sends the packet to Linux has Linux extend it again.) What begins or ends a
  * connection, and what is not established on both sides, goes to Linux.
  * A connection that was reset and begins anew is ended here, as Linux would (begins_anew()).
  * Invariant: nothing is written to an entry but its timeout. TCP windows are not followed, so a connection must first be marked as one
@@ -110,7 +110,7 @@ always_inline void tuple_of(struct packet *p, struct bpf_sock_tuple *t)
 {
 	__be16 *port = network(p) + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
 
-	if ((void *)(port + 2) > packet_end(p))
+	if ((void *)(port + 2) > packet_end_anew(p))
 		return;
 	if (p->is6) {
 		__builtin_memcpy(t->ipv6.saddr, p->fib->ipv6_src, sizeof(t->ipv6.saddr));
@@ -125,8 +125,8 @@ always_inline void tuple_of(struct packet *p, struct bpf_sock_tuple *t)
 	}
 }
 
-/* Finds the connection. The caller lets it go. Leave by what is stored at r, unless that is NEXT; it never is without a connection. */
-always_inline struct nf_conn *find_conn(struct packet *p, int *r)
+/* Finds the connection. The caller lets it go. */
+always_inline struct nf_conn *find_conn(struct packet *p)
 {
 	struct { /* one variable: two take more of the stack */
 		struct bpf_sock_tuple tuple;
@@ -134,38 +134,223 @@ always_inline struct nf_conn *find_conn(struct packet *p, int *r)
 	} by = { .opts = { .netns_id = CURRENT_NETNS, .l4proto = p->l4_proto } };
 	struct nf_conn *ct;
 
-	*r = SHUNT_R_CONNTRACK_NEW;
-	if (!frozen.track)
-		return NULL;
-	*r = transport(p);
-	if (*r != NEXT && *r != BEGINS)
-		return NULL;
 	tuple_of(p, &by.tuple);
 	by.opts.zone_id = rules_zone(p);
 	by.opts.zone_dir = rules_zone(p) >> 16;
 	ct = ct_lookup(p->ctx, &by.tuple, p->is6 ? sizeof(by.tuple.ipv6) : sizeof(by.tuple.ipv4), &by.opts,
 		       frozen.rule_dims & SHUNT_RULES_ZONE ? sizeof(by.opts) : CT_OPTS_NO_ZONE);
 	p->ct_dir = by.opts.dir;
-	if (*r == BEGINS)
-		*r = SHUNT_R_CONNTRACK_FLAGS;
-	else if (!ct)
-		*r = SHUNT_R_CONNTRACK_NEW;
 	return ct;
 }
 
-/* Does anything hang on the connection that has to see its packets? What does not: NAT, events, timestamps, labels. */
-always_inline int extended(struct nf_conn *ct)
+/* For reading: where untrusted memory can be read a connection that was found and one that was noted are the same to the verifier. */
+always_inline struct nf_conn *readable(struct nf_conn *ct)
 {
-	struct nf_ct_ext *ext = extensions(ct);
+	return frozen.peek == SHUNT_PEEK_CAST ? bpf_rdonly_cast(ct, 0) : ct;
+}
 
-	if (!ext)
+/* The address of one, to the verifier a number and no pointer. */
+always_inline __u64 number_of(struct nf_conn *conn)
+{
+	return (void *)conn - bpf_rdonly_cast((void *)0, 0);
+}
+
+#ifdef SHUNT_GENERIC	/* these look none up, but in tests */
+#define notes() 0
+#else
+#define notes() (frozen.track == SHUNT_LOOK_NOTED && !(frozen.rule_dims & SHUNT_RULES_ZONE))
+#endif
+
+/*
+ * Where connections were found. A lookup costs more than all that is read of a connection then, and a connection stays where it is. So its address is noted: the upper seven bits, which
+ * are ones in all of the kernel's addresses, are crossed with bits of the hash that led to the place, and the lowest is the direction. Nothing else is noted, so that nothing can be out of date:
+ * what is there is believed if it is this connection, alive (who takes one out of the table has it dying first), and its timeout has been set within the last second. No reference is held;
+ * what has been read of it counts if it is still the same afterwards: still().
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHUNT_NOTED_CONNS);
+	__type(key, __u32);
+	__type(value, __u64);
+} noted_conns SEC(".maps");
+
+#define NOTED_TAG 57
+
+#define CONN_AT(field) bpf_core_field_offset(struct nf_conn, field)
+#define TUPLE_AT(field) bpf_core_field_offset(struct nf_conntrack_tuple, field)
+#define WORD8(conn, at) (*(volatile __u64 *)((void *)(conn) + (at)))
+
+#define NOTED_IP6	256	/* beside the protocol */
+#define NOTED_TAKES	512	/* may take another's place */
+
+/* What is looked for: a packet's addresses and ports, as they lie in a tuple in words of eight bytes, but for the direction in the last. */
+struct noted {
+	__u64 word[5];
+	__u64 tag;
+	volatile __u64 *place;
+};
+
+/* Does a tuple lie in memory as it is read here? */
+always_inline int tuples_known(void)
+{
+	return !TUPLE_AT(src.u3) && TUPLE_AT(src.u) == 16 && TUPLE_AT(src.l3num) == 18 && TUPLE_AT(dst.u3) == 20 && TUPLE_AT(dst.u) == 36 &&
+	       TUPLE_AT(dst.protonum) == 38 && TUPLE_AT(dst.dir) == 39 && bpf_core_field_exists(struct nf_conn, zone) &&
+	       bpf_core_field_exists(struct nf_conn, ct_net);
+}
+
+always_inline __u32 tuple_at(__u32 dir)
+{
+	return dir ? CONN_AT(tuplehash[1].tuple) : CONN_AT(tuplehash[0].tuple);
+}
+
+/* The ports and a word of the receiver, which lie side by side. */
+always_inline __u64 tuple_middle(__u32 family, __be16 sport, __be32 dst)
+{
+	return sport | family << 16 | (__u64)dst << 32;
+}
+
+/* 1 if there is such a place. */
+always_inline int noted_at(ctx_t *ctx, __u32 l3, __u32 how, struct noted *n)
+{
+	void *data = ctx_data(ctx), *end = ctx_end(ctx);
+	struct ip6 *ip6 = data + (l3 & 0x7f);
+	struct ip4 *ip = (void *)ip6;
+	__be16 *port;
+	__u64 hash;
+	__u32 slot;
+
+	if (how & NOTED_IP6) {
+		port = (void *)(ip6 + 1);
+		if ((void *)(port + 2) > end)
+			return 0;
+		n->word[0] = ip6->src[0] | (__u64)ip6->src[1] << 32;
+		n->word[1] = ip6->src[2] | (__u64)ip6->src[3] << 32;
+		n->word[2] = tuple_middle(AF_INET6, port[0], ip6->dst[0]);
+		n->word[3] = ip6->dst[1] | (__u64)ip6->dst[2] << 32;
+		n->word[4] = ip6->dst[3];
+		hash = (n->word[0] ^ n->word[1] ^ n->word[3]) * 0x9e3779b97f4a7c15ULL ^ n->word[4];
+	} else {
+		port = (void *)(ip + 1);
+		if ((void *)(port + 2) > end)
+			return 0;
+		n->word[0] = ip->src;
+		n->word[2] = tuple_middle(AF_INET, port[0], ip->dst);
+		n->word[4] = 0;
+		hash = n->word[0] * 0x9e3779b97f4a7c15ULL;
+	}
+	n->word[4] |= (__u64)port[1] << 32 | (__u64)(how & 0xff) << 48;
+	hash = (hash ^ n->word[2] ^ port[1]) * 0x9e3779b97f4a7c15ULL;
+	hash = (hash ^ hash >> 32) * 0xc2b2ae3d27d4eb4fULL;
+	n->tag = hash >> NOTED_TAG << NOTED_TAG;
+	slot = hash >> 32 & (SHUNT_NOTED_CONNS - 1);
+	n->place = bpf_map_lookup_elem(&noted_conns, &slot);
+	return n->place != NULL;
+}
+
+/* How long a connection lives without packets, in jiffies; of the two addresses the one for its protocol is read. */
+always_inline __u64 full_life(__u32 proto, __u64 established, __u64 stream)
+{
+	return peek(proto == PROTO_TCP ? established : stream, 4);
+}
+
+/* Linux sets the timeout with every packet; here once a second is enough, or in a quarter of it, so that an entry may be forgotten so much early. */
+always_inline int fresh(__u32 timeout, __u64 full, __u32 hz)
+{
+	__s32 early = (__u32)bpf_jiffies64() + (__u32)full - timeout;
+	__s32 slack = full / 4 < hz ? full / 4 : hz;
+
+	return early >= 0 && early <= slack;
+}
+
+/*
+ * The packet's connection, if it is where it was found before, settled, and nothing is to be written to it: its address, and in the lowest bit the direction. 0: it is to be looked up.
+ * A function of its own, since its variables need no room in the frame of its caller.
+ */
+__attribute__((noinline)) __u64 conn_noted(ctx_t *ctx, __u32 l3, __u32 how)
+{
+	struct nf_conn *conn;
+	__u64 word, full;
+	__u32 tuple, dir;
+	struct noted n;
+
+	if (!notes() || !tuples_known() || !noted_at(ctx, l3, how, &n))
 		return 0;
+	word = *n.place ^ n.tag;
+	if (~word >> NOTED_TAG)
+		return 0;
+	dir = word & 1;
+	conn = bpf_rdonly_cast((void *)(word & ~1ULL), 0);
+	tuple = tuple_at(dir);
+	if (WORD8(conn, tuple) != n.word[0] || WORD8(conn, tuple + 16) != n.word[2] || WORD8(conn, tuple + 32) != (n.word[4] | (__u64)dir << 56))
+		return 0;
+	if ((how & NOTED_IP6) && (WORD8(conn, tuple + 8) != n.word[1] || WORD8(conn, tuple + 24) != n.word[3]))
+		return 0;
+	if ((__u64)conn->ct_net.net != frozen.net || conn->zone.id || (conn->status & (IPS_SETTLED | IPS_SPECIAL)) != IPS_SETTLED)
+		return 0;
+	full = full_life(how & 0xff, frozen.ct_established, frozen.ct_stream);
+	return full && fresh(conn->timeout, full, frozen.hz) ? word : 0;
+}
+
+/* Notes where a connection was found. It takes another's place once a second at most: where connections are more than places, they would else write with each packet what other CPUs read. */
+__attribute__((noinline)) int note_conn(ctx_t *ctx, __u32 l3, __u32 how, __u64 word)
+{
+	struct noted n;
+
+	if (!notes() || !tuples_known() || !noted_at(ctx, l3, how, &n) || (*n.place && !(how & NOTED_TAKES)))
+		return 0;
+	*n.place = word ^ n.tag;
+	return 1;
+}
+
+always_inline __u32 noted_how(struct packet *p)
+{
+	return p->l4_proto | (p->is6 ? NOTED_IP6 : 0);
+}
+
+/* Is what was read by a note still of the connection that it was of at first? */
+always_inline int still(struct packet *p, struct nf_conn *conn)
+{
+	__be16 *port = network(p) + (p->is6 ? sizeof(struct ip6) : sizeof(struct ip4));
+
+	barrier();
+	return (void *)(port + 2) <= packet_end_anew(p) && (conn->status & (IPS_SETTLED | IPS_SPECIAL)) == IPS_SETTLED &&
+	       WORD8(conn, tuple_at(p->ct_dir) + 16) == (p->is6 ? tuple_middle(AF_INET6, port[0], p->fib->ipv6_dst[0]) : tuple_middle(AF_INET, port[0], p->dst));
+}
+
+/* Does anything hang on the connection that has to see its packets? What does not: NAT, events, timestamps, labels. */
+always_inline int extended(struct nf_conn *ct, struct hung *h)
+{
+	struct nf_ct_ext *ext = NULL;
+	__u64 low = 0, high = 0;
+
+	if (frozen.peek != SHUNT_PEEK_CAST) {
+		ext = ct->ext;
+		if (!ext)
+			return 0;
+	}
+	/* A number that the kernel does not have must not be worked with, not even ahead of the question whether it has it. */
 #define EXT(id)												\
-	(bpf_core_enum_value_exists(enum nf_ct_ext_id, id) &&						\
-	 *((__u8 *)ext + bpf_core_field_offset(struct nf_ct_ext, offset) + bpf_core_enum_value(enum nf_ct_ext_id, id)))
-	return EXT(NF_CT_EXT_HELPER) || EXT(NF_CT_EXT_SEQADJ) || EXT(NF_CT_EXT_ACCT) || EXT(NF_CT_EXT_TIMEOUT) ||
-	       EXT(NF_CT_EXT_SYNPROXY) || EXT(NF_CT_EXT_ACT_CT);
+	do {												\
+		if (EXT_EXISTS(id)) {									\
+			asm volatile("");								\
+			if (frozen.peek != SHUNT_PEEK_CAST) {						\
+				if (*((__u8 *)ext + EXT_PLACES + EXT_NUMBER(id)))			\
+					return 1;							\
+			} else if (EXT_NUMBER(id) < 8) {						\
+				low |= 0xffULL << EXT_NUMBER(id) * 8;					\
+			} else {									\
+				high |= 0xffULL << (EXT_NUMBER(id) & 7) * 8;				\
+			}										\
+		}											\
+	} while (0)
+	EXT(NF_CT_EXT_HELPER);
+	EXT(NF_CT_EXT_SEQADJ);
+	EXT(NF_CT_EXT_ACCT);
+	EXT(NF_CT_EXT_TIMEOUT);
+	EXT(NF_CT_EXT_SYNPROXY);
+	EXT(NF_CT_EXT_ACT_CT);
 #undef EXT
+	return ((h->low & low) | (h->high & high)) != 0;
 }
 
 /*
@@ -196,10 +381,11 @@ always_inline void begins_anew(struct packet *p, struct nf_conn *ct)
 always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 {
 	__u32 status = ct->status, marked;
+	struct hung h;
 	int nat = 0;
 
-	p->ct = CT_HELD;
-	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct))
+	hung_on(ct, &h);
+	if (status & (IPS_SEQ_ADJUST | IPS_HELPER) || extended(ct, &h))
 		return SHUNT_R_CONNTRACK_EXTENSION;
 	if (in_flowtable(status)) {	/* Linux does not wait until it is sure of one */
 		if ((status & (IPS_SEEN_REPLY | IPS_CONFIRMED | IPS_SPECIAL)) != (IPS_SEEN_REPLY | IPS_CONFIRMED | IPS_OFFLOAD))
@@ -216,16 +402,16 @@ always_inline int judge_conn(struct packet *p, struct nf_conn *ct)
 	if (!in_flowtable(status) && (peek(cfg.ct_checksum, 4) & 0xff) && must_sum(p->ctx) && !checksum_right(p))
 		return SHUNT_R_CONNTRACK_CHECKSUM;
 	if (status & IPS_NAT) {
-		nat = node_nat(p, ct);
+		nat = node_nat(p, ct, &h);
 		if (nat != NEXT)
 			return nat;
 		nat = CT_TRANSLATED;
-	} else if (!in_flowtable(status) && masqueraded_as_it_is(p, ct)) {
+	} else if (!in_flowtable(status) && masqueraded_as_it_is(p, ct, &h)) {
 		return SHUNT_R_CONNTRACK_NAT;
 	}
 	forget(marked, p->l3_len);
 	forget(nat, p->l3_len);
-	p->ct = CT_HELD | (marked & CT_MARKED) | (nat & CT_TRANSLATED) | (in_flowtable(status) ? CT_OFFLOADED : 0);
+	p->ct = CT_FOUND | (marked & CT_MARKED) | (nat & CT_TRANSLATED) | (in_flowtable(status) ? CT_OFFLOADED : 0);
 	forget(p->l4_proto, p->l3_len);
 	p->ct_state = SHUNT_CT_ESTABLISHED;
 	p->ct_status = status;
@@ -288,15 +474,70 @@ always_inline void report(struct packet *p)
 		bpf_ringbuf_output(&unmarked, &conn, sizeof(conn), 0);
 }
 
-/*
- * After every other check: the last reason against the packet, or the connection lives on, also where a rule then drops the packet. Linux
- * sets the timeout with every packet; here once a second is enough, or in a quarter of it, so that an entry may be forgotten so much early.
- */
-always_inline int commit_conn(struct packet *p, struct nf_conn *ct, int verdict)
+/* The connection lives on. `how` is how it may be noted. */
+always_inline int extend(struct packet *p, struct nf_conn *ct, __u32 *how)
 {
-	__u64 full, slack, ms;
-	__s32 off;
+	__u64 full = full_life(p->l4_proto, cfg.ct_established, cfg.ct_stream), ms;
 
+	*how = noted_how(p);
+	if (fresh(ct->timeout, full, cfg.hz))
+		return NEXT;
+	if (!right_device(p))	/* the guard says so of all others, but it comes later */
+		return SHUNT_R_WRONG_DEVICE;
+	*how |= NOTED_TAKES;
+	ms = full * 1000 / cfg.hz;
+	if (ms > LONGEST_MS)	/* the next packets are fast again */
+		return SHUNT_R_CONNTRACK_EXTENSION;
+	bpf_ct_change_timeout(ct, ms);
+	return NEXT;
+}
+
+/* NEXT: the packet has a connection, of which p->ct, p->ct_dir and what rules ask say what it is. Any other reason: to leave by. */
+always_inline int node_conntrack(struct packet *p)
+{
+	struct nf_conn *ct, *conn;
+	__u64 word = 0;
+	__u32 how = 0;
+	int r;
+
+	if (!frozen.track)
+		return SHUNT_R_CONNTRACK_NEW;
+	r = transport(p);
+	if (r != NEXT && r != BEGINS)
+		return r;
+	if (notes() && r == NEXT) {
+		word = conn_noted(p->ctx, p->l3, noted_how(p));
+		if (word) {
+			conn = bpf_rdonly_cast((void *)(word & ~1ULL), 0);
+			word &= 1;
+			forget(word, p->l3_len);	/* or what is behind is verified once for this way and once for the other */
+			p->ct_dir = word;
+			r = judge_conn(p, conn);
+			return r == NEXT && !still(p, conn) ? SHUNT_R_CONNTRACK_STATE : r;
+		}
+	}
+	ct = find_conn(p);
+	if (!ct)
+		return r == BEGINS ? SHUNT_R_CONNTRACK_FLAGS : SHUNT_R_CONNTRACK_NEW;
+	if (r == BEGINS) {
+		begins_anew(p, ct);
+		bpf_ct_release(ct);
+		return SHUNT_R_CONNTRACK_FLAGS;
+	}
+	conn = readable(ct);
+	r = judge_conn(p, conn);
+	if (r == NEXT && (p->ct & CT_MARKED) && !offloaded(p)) {
+		r = extend(p, ct, &how);
+		if (notes() && r == NEXT)
+			note_conn(p->ctx, p->l3, how, number_of(conn) | p->ct_dir);
+	}
+	bpf_ct_release(ct);
+	return r;
+}
+
+/* After every other check: the last reason against the packet. */
+always_inline int commit_conn(struct packet *p, int verdict)
+{
 	if (verdict != NEXT && verdict != SHUNT_R_RULE_DROP)
 		return verdict;
 	if (offloaded(p))	/* its time is that of the flow table's entry */
@@ -305,15 +546,6 @@ always_inline int commit_conn(struct packet *p, struct nf_conn *ct, int verdict)
 		report(p);
 		return SHUNT_R_CONNTRACK_WINDOW;
 	}
-	full = peek(p->l4_proto == PROTO_TCP ? cfg.ct_established : cfg.ct_stream, 4);
-	off = ct->timeout - ((__u32)bpf_jiffies64() + (__u32)full);
-	slack = full / 4 < cfg.hz ? full / 4 : cfg.hz;
-	if (off <= 0 && off >= -(__s32)slack)
-		return verdict;
-	ms = full * 1000 / cfg.hz;
-	if (ms > LONGEST_MS)	/* the next packets are fast again */
-		return SHUNT_R_CONNTRACK_EXTENSION;
-	bpf_ct_change_timeout(ct, ms);
 	return verdict;
 }
 

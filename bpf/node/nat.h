@@ -60,55 +60,75 @@ always_inline struct translation *translation(void)
 	return bpf_map_lookup_elem(&translations, &zero);
 }
 
-always_inline void inverse(struct translation *t, struct nf_conntrack_tuple *other)
+always_inline void inverse(struct translation *t, struct nf_conntrack_tuple *other, int is6)
 {
+	t->src[0] = other->dst.u3.all[0];
+	t->dst[0] = other->src.u3.all[0];
+	if (is6) {
 #pragma clang loop unroll(full)
-	for (int i = 0; i < 4; i++) {
-		t->src[i] = other->dst.u3.all[i];
-		t->dst[i] = other->src.u3.all[i];
+		for (int i = 1; i < 4; i++) {
+			t->src[i] = other->dst.u3.all[i];
+			t->dst[i] = other->src.u3.all[i];
+		}
 	}
 	t->sport = other->dst.u.all;
 	t->dport = other->src.u.all;
 }
 
 /*
- * What hangs on a connection, or NULL. For a pointer that is followed from one that it trusts, the verifier looks for the type by name among all of the kernel's, on
- * each path that comes here, which was a quarter of the time that a program with connections took to load; for one that it does not trust it does not.
+ * Which sorts hang on a connection: a byte for each, in the order of their numbers, that says where it lies, 0 for none. By words, where memory is read in such: for each read the kernel
+ * checks the address. (For a pointer that is followed from one that it trusts, the verifier looks for the type by name among all of the kernel's, on each path that comes here, which was a
+ * quarter of the time that a program with connections took to load; for a number it does not.)
  */
-always_inline struct nf_ct_ext *extensions(struct nf_conn *ct)
-{
-	struct nf_ct_ext *ext;
+struct hung {
+	__u64 at;
+	__u64 low, high;	/* of the first eight sorts and of those behind */
+};
 
+#define EXT_PLACES bpf_core_field_offset(struct nf_ct_ext, offset)
+#define EXT_EXISTS(id) bpf_core_enum_value_exists(enum nf_ct_ext_id, id)
+#define EXT_NUMBER(id) bpf_core_enum_value(enum nf_ct_ext_id, id)
+
+always_inline void hung_on(struct nf_conn *ct, struct hung *h)
+{
+	h->at = h->low = h->high = 0;
 	if (frozen.peek != SHUNT_PEEK_CAST)
-		return ct->ext;
-	ct = bpf_rdonly_cast(ct, 0);
-	ext = ct->ext;
-	return ext ? bpf_rdonly_cast(ext, 0) : NULL;
+		return;
+	h->at = (__u64)ct->ext;
+	h->low = peek(h->at + EXT_PLACES, 8);	/* nothing where nothing hangs on it */
+	h->high = peek(h->at + EXT_PLACES + 8, 8);
 }
 
 #define NO_DEVICE (~0U)	/* no device's index */
 
 /* The device that a connection was masqueraded for, nf_nat_oif_changed(); 0 for none, NO_DEVICE where the kernel does not tell how it is kept. */
-always_inline __u32 masqueraded_for(struct nf_conn *ct)
+always_inline __u32 masqueraded_for(struct nf_conn *ct, struct hung *h)
 {
-	struct nf_ct_ext *ext = extensions(ct);
+	struct nf_ct_ext *ext;
 	__u32 at;
 
-	if (!bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_NAT) || !bpf_core_type_exists(struct nf_conn_nat))
+	if (!EXT_EXISTS(NF_CT_EXT_NAT) || !bpf_core_type_exists(struct nf_conn_nat))
 		return NO_DEVICE;
-	if (!ext || !bpf_core_field_exists(struct nf_conn_nat, masq_index))	/* a kernel that does not masquerade */
+	if (!bpf_core_field_exists(struct nf_conn_nat, masq_index))	/* a kernel that does not masquerade */
 		return 0;
-	at = *((__u8 *)ext + bpf_core_field_offset(struct nf_ct_ext, offset) + bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_NAT));
-	return at ? peek((__u64)ext + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
+	asm volatile("");	/* extended() says why */
+	if (frozen.peek == SHUNT_PEEK_CAST) {
+		at = (EXT_NUMBER(NF_CT_EXT_NAT) < 8 ? h->low : h->high) >> (EXT_NUMBER(NF_CT_EXT_NAT) & 7) * 8 & 0xff;
+	} else {	/* read anew, or all between is verified for connections with and without */
+		ext = ct->ext;
+		h->at = (__u64)ext;
+		at = ext ? *((__u8 *)ext + EXT_PLACES + EXT_NUMBER(NF_CT_EXT_NAT)) : 0;
+	}
+	return at ? peek(h->at + at + bpf_core_field_offset(struct nf_conn_nat, masq_index), 4) : 0;
 }
 
 /*
  * Is a connection that is not translated masqueraded all the same, for the address that it has anyway? Linux lets it leave by no other device either. Who
  * sends from the router's own address is seldom enough for Linux to have all of it.
  */
-always_inline int masqueraded_as_it_is(struct packet *p, struct nf_conn *ct)
+always_inline int masqueraded_as_it_is(struct packet *p, struct nf_conn *ct, struct hung *h)
 {
-	return (frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) && !p->ct_dir && masqueraded_for(ct);
+	return (frozen.nat & (p->is6 ? SHUNT_NAT_IP6 : SHUNT_NAT_IP4)) && !p->ct_dir && masqueraded_for(ct, h);
 }
 
 /* Programs that translate what goes from port to port. */
@@ -137,7 +157,7 @@ always_inline int nat_bridged(struct packet *p, struct translation *t)
 }
 
 /* While the connection is held: note what becomes of its packet. */
-always_inline int node_nat(struct packet *p, struct nf_conn *ct)
+always_inline int node_nat(struct packet *p, struct nf_conn *ct, struct hung *h)
 {
 	struct translation *t;
 
@@ -147,12 +167,12 @@ always_inline int node_nat(struct packet *p, struct nf_conn *ct)
 	if (!t)
 		return SHUNT_R_CONNTRACK_NAT;
 	if (p->ct_dir)
-		inverse(t, &ct->tuplehash[0].tuple);
+		inverse(t, &ct->tuplehash[0].tuple, p->is6);
 	else
-		inverse(t, &ct->tuplehash[1].tuple);
+		inverse(t, &ct->tuplehash[1].tuple, p->is6);
 	t->is6 = p->is6;
 	t->udp = p->l4_proto == PROTO_UDP;
-	t->only = p->ct_dir ? 0 : masqueraded_for(ct);
+	t->only = p->ct_dir ? 0 : masqueraded_for(ct, h);
 	return TRANSLATES_BRIDGED && bridged(p) ? nat_bridged(p, t) : NEXT;
 }
 

@@ -110,7 +110,6 @@ always_inline void depth_forgotten(struct packet *p)
 /* Returns a reason to leave by; NEXT: the packet may be forwarded; or SHUNT_R_RULE_DROP: it is to be dropped. Of a bridged one it is known by which port it leaves. */
 always_inline int pipeline(struct packet *p)
 {
-	struct nf_conn *ct = NULL;
 	int r, up = NOT_UP;
 
 	if (bridged(p)) {
@@ -142,25 +141,12 @@ always_inline int pipeline(struct packet *p)
 		r = NEXT;
 	}
 	if (r == NEXT && shown_to_ip(p) && tracked(p) && !rules_untracked(p)) {
-		ct = find_conn(p, &r);
-		if (!ct)
-			return r;
-		if (r == NEXT) {
-			r = judge_conn(p, ct);
-			if (r == NEXT)
-				rules_tracked(p);
-		} else {
-			p->ct = CT_HELD;
-			begins_anew(p, ct);
-		}
+		NODE(node_conntrack(p));
+		rules_tracked(p);
 	}
 	if (r == NEXT || r == SHUNT_R_RULE_DROP)
 		r = decide(p, r);
-	if (p->ct & CT_HELD) {
-		r = commit_conn(p, ct, r);
-		bpf_ct_release(ct);
-	}
-	return r;
+	return p->ct & CT_FOUND ? commit_conn(p, r) : r;
 }
 
 #undef NODE

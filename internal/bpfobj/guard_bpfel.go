@@ -358,6 +358,13 @@ type GuardShuntLive struct {
 	Rules     [16]uint64
 }
 
+type GuardShuntLook uint32
+
+const (
+	GuardShuntLookSHUNT_LOOK_UP    GuardShuntLook = 1
+	GuardShuntLookSHUNT_LOOK_NOTED GuardShuntLook = 2
+)
+
 type GuardShuntNat uint32
 
 const (
@@ -718,6 +725,7 @@ const (
 	GuardVarExportInput      = "export_input"
 	GuardVarExportKernCtx    = "export_kern_ctx"
 	GuardVarExportLive       = "export_live"
+	GuardVarExportLook       = "export_look"
 	GuardVarExportNat        = "export_nat"
 	GuardVarExportNeighUse   = "export_neigh_use"
 	GuardVarExportOnto       = "export_onto"
@@ -814,6 +822,7 @@ type GuardVariableSpecs struct {
 	ExportInput      *ebpf.VariableSpec `ebpf:"export_input"`
 	ExportKernCtx    *ebpf.VariableSpec `ebpf:"export_kern_ctx"`
 	ExportLive       *ebpf.VariableSpec `ebpf:"export_live"`
+	ExportLook       *ebpf.VariableSpec `ebpf:"export_look"`
 	ExportNat        *ebpf.VariableSpec `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.VariableSpec `ebpf:"export_neigh_use"`
 	ExportOnto       *ebpf.VariableSpec `ebpf:"export_onto"`
@@ -882,6 +891,7 @@ type GuardVariables struct {
 	ExportInput      *ebpf.Variable `ebpf:"export_input"`
 	ExportKernCtx    *ebpf.Variable `ebpf:"export_kern_ctx"`
 	ExportLive       *ebpf.Variable `ebpf:"export_live"`
+	ExportLook       *ebpf.Variable `ebpf:"export_look"`
 	ExportNat        *ebpf.Variable `ebpf:"export_nat"`
 	ExportNeighUse   *ebpf.Variable `ebpf:"export_neigh_use"`
 	ExportOnto       *ebpf.Variable `ebpf:"export_onto"`

@@ -521,6 +521,7 @@ const (
 	TCMapHops4        = "hops4"
 	TCMapLocal4       = "local4"
 	TCMapNeighUse     = "neigh_use"
+	TCMapNotedConns   = "noted_conns"
 	TCMapPairs        = "pairs"
 	TCMapRoutes6      = "routes6"
 	TCMapRuleCounts   = "rule_counts"
@@ -595,6 +596,7 @@ type TCMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	NotedConns   *ebpf.MapSpec `ebpf:"noted_conns"`
 	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
 	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
@@ -645,6 +647,7 @@ type TCMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	NotedConns   *ebpf.Map `ebpf:"noted_conns"`
 	Pairs        *ebpf.Map `ebpf:"pairs"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
 	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
@@ -668,6 +671,7 @@ func (m *TCMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.NotedConns,
 		m.Pairs,
 		m.Routes6,
 		m.RuleCounts,

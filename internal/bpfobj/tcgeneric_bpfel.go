@@ -22,6 +22,7 @@ const (
 	TCGenericMapHops4        = "hops4"
 	TCGenericMapLocal4       = "local4"
 	TCGenericMapNeighUse     = "neigh_use"
+	TCGenericMapNotedConns   = "noted_conns"
 	TCGenericMapPairs        = "pairs"
 	TCGenericMapPortConfig   = "port_config"
 	TCGenericMapPortStats    = "port_stats"
@@ -99,6 +100,7 @@ type TCGenericMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	NotedConns   *ebpf.MapSpec `ebpf:"noted_conns"`
 	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
 	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
@@ -152,6 +154,7 @@ type TCGenericMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	NotedConns   *ebpf.Map `ebpf:"noted_conns"`
 	Pairs        *ebpf.Map `ebpf:"pairs"`
 	PortConfig   *ebpf.Map `ebpf:"port_config"`
 	PortStats    *ebpf.Map `ebpf:"port_stats"`
@@ -178,6 +181,7 @@ func (m *TCGenericMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.NotedConns,
 		m.Pairs,
 		m.PortConfig,
 		m.PortStats,

@@ -78,6 +78,8 @@ const (
 	CalledSlow   = uint8(GuardShuntCalledSHUNT_CALLED_SLOW)
 	TrackAll     = uint8(GuardShuntTrackSHUNT_TRACK_ALL)
 	TrackNoTCP   = uint8(GuardShuntTrackSHUNT_TRACK_NO_TCP)
+	LookUp       = uint8(GuardShuntLookSHUNT_LOOK_UP)
+	LookNoted    = uint8(GuardShuntLookSHUNT_LOOK_NOTED)
 	NATIP4       = uint8(GuardShuntNatSHUNT_NAT_IP4)
 	NATIP6       = uint8(GuardShuntNatSHUNT_NAT_IP6)
 	ShownIP      = uint8(GuardShuntShownSHUNT_SHOWN_IP)
@@ -100,6 +102,7 @@ const (
 
 // Ways to read the device that a packet came by, enum shunt_kern_ctx.
 const (
+	CtxNone  = uint8(GuardShuntKernCtxSHUNT_CTX_NONE)
 	CtxCast  = uint8(GuardShuntKernCtxSHUNT_CTX_CAST)
 	CtxProbe = uint8(GuardShuntKernCtxSHUNT_CTX_PROBE)
 )

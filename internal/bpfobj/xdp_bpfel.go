@@ -541,6 +541,7 @@ const (
 	XDPMapHops4        = "hops4"
 	XDPMapLocal4       = "local4"
 	XDPMapNeighUse     = "neigh_use"
+	XDPMapNotedConns   = "noted_conns"
 	XDPMapPairs        = "pairs"
 	XDPMapRoutes6      = "routes6"
 	XDPMapRuleCounts   = "rule_counts"
@@ -616,6 +617,7 @@ type XDPMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	NotedConns   *ebpf.MapSpec `ebpf:"noted_conns"`
 	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	Routes6      *ebpf.MapSpec `ebpf:"routes6"`
 	RuleCounts   *ebpf.MapSpec `ebpf:"rule_counts"`
@@ -667,6 +669,7 @@ type XDPMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	NotedConns   *ebpf.Map `ebpf:"noted_conns"`
 	Pairs        *ebpf.Map `ebpf:"pairs"`
 	Routes6      *ebpf.Map `ebpf:"routes6"`
 	RuleCounts   *ebpf.Map `ebpf:"rule_counts"`
@@ -691,6 +694,7 @@ func (m *XDPMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.NotedConns,
 		m.Pairs,
 		m.Routes6,
 		m.RuleCounts,

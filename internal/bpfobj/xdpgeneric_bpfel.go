@@ -22,6 +22,7 @@ const (
 	XDPGenericMapHops4        = "hops4"
 	XDPGenericMapLocal4       = "local4"
 	XDPGenericMapNeighUse     = "neigh_use"
+	XDPGenericMapNotedConns   = "noted_conns"
 	XDPGenericMapPairs        = "pairs"
 	XDPGenericMapPortConfig   = "port_config"
 	XDPGenericMapPortStats    = "port_stats"
@@ -100,6 +101,7 @@ type XDPGenericMapSpecs struct {
 	Hops4        *ebpf.MapSpec `ebpf:"hops4"`
 	Local4       *ebpf.MapSpec `ebpf:"local4"`
 	NeighUse     *ebpf.MapSpec `ebpf:"neigh_use"`
+	NotedConns   *ebpf.MapSpec `ebpf:"noted_conns"`
 	Pairs        *ebpf.MapSpec `ebpf:"pairs"`
 	PortConfig   *ebpf.MapSpec `ebpf:"port_config"`
 	PortStats    *ebpf.MapSpec `ebpf:"port_stats"`
@@ -154,6 +156,7 @@ type XDPGenericMaps struct {
 	Hops4        *ebpf.Map `ebpf:"hops4"`
 	Local4       *ebpf.Map `ebpf:"local4"`
 	NeighUse     *ebpf.Map `ebpf:"neigh_use"`
+	NotedConns   *ebpf.Map `ebpf:"noted_conns"`
 	Pairs        *ebpf.Map `ebpf:"pairs"`
 	PortConfig   *ebpf.Map `ebpf:"port_config"`
 	PortStats    *ebpf.Map `ebpf:"port_stats"`
@@ -181,6 +184,7 @@ func (m *XDPGenericMaps) Close() error {
 		m.Hops4,
 		m.Local4,
 		m.NeighUse,
+		m.NotedConns,
 		m.Pairs,
 		m.PortConfig,
 		m.PortStats,

@@ -170,7 +170,7 @@ func (d *Datapath) resolve(c *bpfobj.Config, words []synth.Word, b *basis, s *Sn
 			return false, errors.New("the timeouts of connection tracking cannot be read")
 		}
 		c.Flowtable &= uint32(flag(all.Genid4 != 0 && c.Peek != bpfobj.PeekNone))
-		c.Track, c.Hz, c.CtEstablished, c.CtStream, c.CtChecksum = 1, all.Hz, all.CtEstablished, all.CtStream, all.CtChecksum
+		c.Track, c.Hz, c.CtEstablished, c.CtStream, c.CtChecksum = d.features.look(), all.Hz, all.CtEstablished, all.CtStream, all.CtChecksum
 	}
 	c.SkbBorn &= all.SkbBorn
 	if c.Bridge != 0 || c.Onto != 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
@@ -298,7 +299,16 @@ func looksUpConnections(o *objects, f Features) error {
 	if f.lacksConntrack != nil {
 		return f.lacksConntrack
 	}
-	return load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: 1, Track4: 1, Track6: 1, Hz: uint32(f.HZ)})
+	return load(o, bpfobj.Config{Peek: f.Peek, KernCtx: f.Ctx, Track: f.look(), Track4: 1, Track6: 1, Hz: uint32(f.HZ)})
+}
+
+// look is how programs find connections. A note is followed only where memory that may be somebody else's by now can be read, and where reads are done in their order: of what was
+// read the last shows that the first was still the connection's (bpf/node/conntrack.h).
+func (f Features) look() uint8 {
+	if f.Peek == bpfobj.PeekCast && f.Ctx != bpfobj.CtxNone && runtime.GOARCH == "amd64" {
+		return bpfobj.LookNoted
+	}
+	return bpfobj.LookUp
 }
 
 // takesZones says whether the lookup of connections takes a zone, by a structure that is laid out as programs have it (struct bpf_ct_opts___shunt).

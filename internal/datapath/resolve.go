@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -26,6 +27,10 @@ func resolve(insns asm.Instructions, targets []*btf.Spec) (asm.Instructions, err
 	out := make(asm.Instructions, 0, len(insns))
 	for i, ins := range insns {
 		plain := asm.Instruction{OpCode: ins.OpCode, Dst: ins.Dst, Src: ins.Src, Offset: ins.Offset, Constant: ins.Constant}
+		if ins.OpCode.IsDWordLoad() && ins.Dst == asm.RFP {
+			// What stands for a number that this kernel does not have writes to a register that no program may write to. This is refused as well, unless it is folded away.
+			plain = asm.LoadMapPtr(asm.R0, math.MaxInt32) // no such map
+		}
 		if ref := ins.Reference(); ref != "" && !ins.IsKfuncCall() {
 			plain = plain.WithReference(ref)
 		}
