@@ -26,6 +26,7 @@
 #define SHUNT_RULES_NOTRACK (1U << 28)	/* rules keep packets out of connection tracking */
 #define SHUNT_RULES_ZONE (1U << 27)	/* rules say in which zone a packet's connection is looked up; only where the kernel's lookup knows zones */
 #define SHUNT_RULES_TREE (1U << 26)	/* images may have trees in place of rows */
+#define SHUNT_RULES_PRIORITY (1U << 25)	/* rules set skb->priority */
 #define SHUNT_RULES_ROWS 0xffff		/* 1 << enum shunt_dim */
 #define SHUNT_RULE_MOVES 12	/* first moves through an image that are made without bpf_loop() */
 #define SHUNT_RULE_MOVES_FEW 2
@@ -542,6 +543,7 @@ enum shunt_value {
 	SHUNT_V_ORIG_DST,
 	SHUNT_V_ORIG_PORTS,	/* and ports, that of the source above 16 bits */
 	SHUNT_V_COUNT,
+	SHUNT_V_PRIORITY = 31,	/* is set, and never asked for */
 };
 enum shunt_then {
 	SHUNT_T_NEXT,

@@ -207,6 +207,8 @@ always_inline int commit_tc(struct packet *p)
 	}
 	if ((frozen.rule_dims & SHUNT_RULES_MARK) && p->rules)
 		ctx->mark = p->rules->value[SHUNT_V_MARK];
+	if ((frozen.rule_dims & SHUNT_RULES_PRIORITY) && p->rules && p->rules->have >> SHUNT_V_PRIORITY & 1)
+		ctx->priority = p->rules->value[SHUNT_V_PRIORITY];
 	part(p);
 	if (onto_vlans(p) && p->onto && p->vlan_how)	/* there is no tag, and so this one is put beside the packet, which always goes */
 		bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), p->vlan_id);

@@ -310,7 +310,9 @@ always_inline int rule_operation(struct rule_walk *w, const int sets)
 			return 1;
 		break;
 	case SHUNT_O_MARK:
-		w->value[SHUNT_V_MARK] = (w->value[SHUNT_V_MARK] & rule4(at + 16)) ^ rule4(at + 20);
+		w->value[v] = (w->value[v] & rule4(at + 16)) ^ rule4(at + 20);
+		if (frozen.rule_dims & SHUNT_RULES_PRIORITY)
+			w->have |= 1U << v;
 		break;
 	case SHUNT_O_DS:
 		x = (w->value[SHUNT_V_DS] & rule4(at + 16)) ^ rule4(at + 20);

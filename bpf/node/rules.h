@@ -255,6 +255,8 @@ always_inline int rules_begin(struct packet *p)
 		w->past = 0;
 	if (frozen.rule_dims & SHUNT_RULES_ZONE)
 		w->zone = 0;
+	if (frozen.rule_dims & SHUNT_RULES_PRIORITY)
+		w->have = 0;
 	w->value[SHUNT_V_MARK] = ctx_mark(p->ctx);
 	w->value[SHUNT_V_DS] = p->tos;
 	w->value[SHUNT_V_CT_STATE] = SHUNT_CT_INVALID;
@@ -493,6 +495,8 @@ always_inline void rules_tracked(struct packet *p)
 /* What the route is looked up by, as the rules before it have left it. */
 always_inline void rules_routed(struct packet *p)
 {
+	if ((frozen.rule_dims & SHUNT_RULES_PRIORITY) && p->rules && !p->is6 && cfg.set_priority)	/* by the TOS, whatever rules have set */
+		p->rules->have &= ~(1U << SHUNT_V_PRIORITY);
 	if (!(frozen.rule_dims & SHUNT_RULES_DS) || !p->rules)
 		return;
 	p->tos = p->rules->value[SHUNT_V_DS];

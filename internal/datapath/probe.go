@@ -345,7 +345,7 @@ func asksSets(o *objects, f Features) error {
 	}
 	var s ruleStore
 	for i := range s.shapes {
-		s.shapes[i] = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: 1<<32 - 1, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone, Tree: true}
+		s.shapes[i] = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: 1<<32 - 1, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone | image.SetsPriority, Tree: true}
 	}
 	before := maps.Clone(o.maps)
 	if err := s.open(o, firstRuleSize, firstCounts); err != nil {

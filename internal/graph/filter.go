@@ -117,6 +117,9 @@ func (f *Filter) entry(e *rules.Entry) {
 		f.mark = true
 		f.routeMark = f.routeMark || e.BeforeRoute()
 	}
+	if slices.ContainsFunc(e.Do, func(s ruleset.Step) bool { c, ok := s.(ruleset.SetField); return ok && c.Field == ruleset.Priority }) {
+		f.mark = true // whoever asks for marks on the way out may ask for priorities
+	}
 	stage := &f.Post
 	if e.BeforeRoute() {
 		stage = &f.Pre

@@ -140,6 +140,7 @@ COMMIT
 -A PREROUTING -j MARK --set-xmark 0x1/0xff
 -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
 -A POSTROUTING -j DSCP --set-dscp 0x0a
+-A POSTROUTING -j CLASSIFY --set-class 1:1f
 -A POSTROUTING -j TOS --set-tos 0x10/0x3f
 COMMIT
 *raw

@@ -247,7 +247,7 @@ func (r *nftRule) mangle(n *node) error {
 		return nil
 	}
 	s.need()
-	if of := value.get("map"); of != nil && s.name == "mark" && strings.HasPrefix(textOf(of.get("data")), "@") {
+	if of := value.get("map"); of != nil && (s.name == "mark" || s.name == "classid") && strings.HasPrefix(textOf(of.get("data")), "@") {
 		return r.markByMap(s, of)
 	}
 	if from, _, err := r.selectorOf(value); err != nil {

@@ -118,10 +118,27 @@ func (f *nftFile) wordOf(n *node, t *typed) (*big.Int, error) {
 			return new(big.Int).SetUint64(v), nil
 		}
 	}
+	if v, ok := classOf(n.text); ok && t.name == "classid" {
+		return new(big.Int).SetUint64(uint64(v)), nil
+	}
 	if openNames[t.name] {
 		return nil, errNoValue
 	}
 	return nil, f.wrong(n, "no value of type %s has this name", t.name)
+}
+
+// classOf is the handle of a class, major:minor in hexadecimal digits, as nft and tc write priorities.
+func classOf(text string) (uint32, bool) {
+	switch text {
+	case "none":
+		return 0, true
+	case "root":
+		return ^uint32(0), true
+	}
+	major, minor, ok := strings.Cut(text, ":")
+	hi, err1 := strconv.ParseUint(major, 16, 16)
+	lo, err2 := strconv.ParseUint(minor, 16, 16)
+	return uint32(hi<<16 | lo), ok && err1 == nil && err2 == nil
 }
 
 // openNames are types whose names are configured on each machine.

@@ -365,6 +365,7 @@ const otherTables = `*mangle
 -A PREROUTING -j TOS --set-tos 0x10/0x3f
 -A PREROUTING -j TOS --set-tos Minimize-Delay
 -A PREROUTING -j TOS --and-tos 0x10
+-A POSTROUTING -j CLASSIFY --set-class 1:1f
 -A POSTROUTING -j DSCP --set-dscp-class EF
 -A POSTROUTING -j DSCP --set-dscp 0x0a
 -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu

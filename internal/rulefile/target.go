@@ -105,6 +105,16 @@ func setNATRange(p *ruleParser, b []byte, w []word, _ bool) error {
 
 // targetKinds are the targets whose options are understood; the others are left to Linux with theirs as they stand.
 var targetKinds = map[string]*kind{
+	"CLASSIFY": {size: 4, need: []string{"--set-class"}, options: map[string]option{
+		"--set-class": {words: 1, what: "major:minor", set: func(p *ruleParser, b []byte, w []word, _ bool) error {
+			class, ok := classOf(w[0].text)
+			if !ok || !strings.Contains(w[0].text, ":") {
+				return p.fail(w[0], "a class is written major:minor, in hexadecimal digits")
+			}
+			put32(b, 0, uint64(class))
+			return nil
+		}},
+	}},
 	"MARK": {rev: 2, size: 8, need: []string{"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark"}, options: map[string]option{
 		"--set-xmark": {words: 1, name: "set", what: "value or value/mask", set: func(p *ruleParser, b []byte, w []word, _ bool) error {
 			v, m, err := p.valueMask(w[0], 0xffffffff)

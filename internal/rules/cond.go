@@ -54,6 +54,7 @@ const (
 	fixed group = iota
 	markGroup
 	dsGroup
+	priorityGroup
 	ctGroup
 	untrackGroup // of no field: where rules keep packets out of connection tracking,
 	zoneGroup    // and where they give them a zone
@@ -66,6 +67,8 @@ func groupOf(f ruleset.Field) group {
 		return markGroup
 	case ruleset.DSField:
 		return dsGroup
+	case ruleset.Priority:
+		return priorityGroup
 	case ruleset.CTState, ruleset.CTStateNAT:
 		return ctGroup
 	}

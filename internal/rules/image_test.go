@@ -268,7 +268,7 @@ func imagesOf(t testing.TB, rs *ruleset.Ruleset, devices []rules.Device, ct bool
 	return programs, images
 }
 
-var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender | image.AsksReceiver, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone, Tree: true}
+var wholeShape = image.Shape{On: true, Dims: 1<<image.NumDims - 1, Asks: image.AllValues | image.AsksSender | image.AsksReceiver, Sets: image.SetsDS | image.SetsMark | image.SetsTrack | image.SetsZone | image.SetsPriority, Tree: true}
 
 // TestSendersAreProved: what an image takes for granted of senders it says, and takes nothing for granted where a route to one would prove nothing; and what of receivers,
 // of whom the route alone proves nothing in IPv6.

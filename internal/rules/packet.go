@@ -130,12 +130,13 @@ type place struct {
 type walk struct {
 	p         *Packet
 	mark      uint32
+	priority  uint32
 	ds        uint8
 	untracked bool
 	zone      ruleset.SetZone // that rules gave; Dir is 0 where none did
 }
 
-func begin(p *Packet) walk { return walk{p: p, mark: p.Mark, ds: p.DSField} }
+func begin(p *Packet) walk { return walk{p: p, mark: p.Mark, priority: p.Priority, ds: p.DSField} }
 
 // connection is what the packet's conntrack entry is at that place: its state bit, and the entry itself if there is one.
 func (w *walk) connection(tracked bool) (uint16, *Connection) {
@@ -274,7 +275,7 @@ func (w *walk) raw(f ruleset.Field, tracked bool) (ruleset.Value, presence) {
 	case ruleset.Mark:
 		return num(uint64(w.mark))
 	case ruleset.Priority:
-		return num(uint64(p.Priority))
+		return num(uint64(w.priority))
 	case ruleset.SrcAddrType:
 		return num(uint64(max(p.SrcAddrType, rtnUcast)))
 	case ruleset.DstAddrType:
@@ -389,6 +390,8 @@ func (w *walk) apply(s ruleset.SetField, at place) {
 	switch s.Field {
 	case ruleset.Mark:
 		w.mark = w.mark&s.And ^ xor
+	case ruleset.Priority:
+		w.priority = w.priority&s.And ^ xor
 	case ruleset.DSField:
 		w.ds = w.ds&uint8(s.And) ^ uint8(xor)
 	}

@@ -226,7 +226,10 @@ func (b *builder) rule(chains []string, number int) Rule {
 		case 8, 9:
 			r.Steps = append(r.Steps, change(Mark, rapid.SampledFrom([]uint32{0, 0xfffffffe, ^uint32(0)}).Draw(b.T, "and"), uint32(b.n(0, 3, "xor"))))
 		case 10:
-			r.Steps = append(r.Steps, change(DSField, 3, uint32(b.n(0, 64, "dscp"))))
+			dscp := uint32(b.n(0, 64, "dscp"))
+			if r.Steps = append(r.Steps, change(DSField, 3, dscp)); dscp%3 == 0 {
+				r.Steps = append(r.Steps, change(Priority, 0, dscp))
+			}
 		case 11, 14, 15:
 			r.Steps = append(r.Steps, NoTrack{})
 		case 19, 20:

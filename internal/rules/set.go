@@ -153,8 +153,8 @@ func (ix *index) unmapped(m ruleset.SetByMap) string {
 	}
 	s := &ix.rs.Sets[m.Set]
 	switch {
-	case !s.Data || s.Dialect != ruleset.NFT || m.Field != ruleset.Mark && m.Field != ruleset.CTZone:
-		return "map " + s.Name + ": not of marks or zones"
+	case !s.Data || s.Dialect != ruleset.NFT || m.Field != ruleset.Mark && m.Field != ruleset.Priority && m.Field != ruleset.CTZone:
+		return "map " + s.Name + ": not of marks, priorities or zones"
 	case s.Dynamic:
 		return "map " + s.Name + ": rules change it"
 	case len(s.Elements) > mostMapped:

@@ -195,7 +195,7 @@ func ruleTraps() []hand {
 		}
 		out = append(out, h)
 	}
-	return append(slices.Concat(out, writingRules(), stateRules(), registerRules(), partRules(), edgeRules(), catchAllRules(), senderRules(), backRules(), netdevTraps(), rememberedRules()), longRules(), changingRules(), frontRules(), frontLegacy(), treeRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), nestedMaps(), nestedChains(), countedMap(), changedMap(), countedLegacy(), unreachedRules())
+	return append(slices.Concat(out, writingRules(), stateRules(), registerRules(), partRules(), edgeRules(), catchAllRules(), senderRules(), backRules(), priorityRules(), netdevTraps(), rememberedRules()), longRules(), changingRules(), frontRules(), frontLegacy(), treeRules(), frozenRules(), emptiedChains("legacy"), emptiedChains("nft"), nestedMaps(), nestedChains(), countedMap(), changedMap(), countedLegacy(), unreachedRules())
 }
 
 // emptiedChains takes the rules of a chain away and gives it one again: what its policy counts meanwhile is told by no fast packet, from then on by all.

@@ -10,10 +10,21 @@ import (
 	rs "github.com/shuntnet/shunt/internal/model/ruleset"
 )
 
-// marks says whether a map gives marks, as numbers in the machine's order.
+// marks says whether a map gives marks or priorities, as numbers in the machine's order.
 func (s *set) marks() bool { return len(s.data) == 1 && s.data[0].size == 4 && s.data[0].host }
 
-// setMeta writes to the packet's metadata. Only the mark is modelled, from a constant, from itself, from the connection's, or from a map.
+// classText writes a priority as nft does, as the handle of a class.
+func classText(n uint32) string {
+	switch n {
+	case 0:
+		return "none"
+	case ^uint32(0):
+		return "root"
+	}
+	return fmt.Sprintf("%x:%x", n>>16, n&0xffff)
+}
+
+// setMeta writes to the packet's metadata. Modelled are the mark, from a constant, from itself, from the connection's, or from a map, and the priority from a constant or a map.
 func (m *machine) setMeta(e *Meta) {
 	l := metaOf(e.Key)
 	v := m.get(e.Src, l.size)
@@ -32,8 +43,11 @@ func (m *machine) setMeta(e *Meta) {
 	case l.field == rs.Mark && ofConn && ctOf(conn.Key, conn.Dir).field == rs.CTMark && v.why == "" && v.host:
 		m.steps = append(m.steps, rs.Test{Field: rs.CTMark, Not: true}) // without a connection the rule ends
 		set.From, set.Mask, set.Xor = rs.CTMark, uint32(v.mask.Lo), uint32(v.xor.Lo)
-	case l.field == rs.Mark && v.by != nil && v.by.err == nil && v.by.set.marks() && v.by.at == len(m.steps):
-		m.steps = append(m.steps, rs.SetByMap{Field: rs.Mark, Set: v.by.set.id, Key: v.by.key})
+	case l.field == rs.Priority && v.data != nil && len(v.data) == 4:
+		set.Xor = nativeUint32(v.data)
+		text = fmt.Sprintf("%s set %s", name, classText(set.Xor))
+	case (l.field == rs.Mark || l.field == rs.Priority) && v.by != nil && v.by.err == nil && v.by.set.marks() && v.by.at == len(m.steps):
+		m.steps = append(m.steps, rs.SetByMap{Field: l.field, Set: v.by.set.id, Key: v.by.key})
 		m.words.add(name + " set " + v.by.text)
 		return
 	default:

@@ -52,6 +52,10 @@ var targets = map[string]func(rev uint8, i *info) (steps []rs.Step, text string,
 		mark, mask := i.u32(0), i.u32(4)
 		return []rs.Step{rs.SetField{Field: rs.Mark, And: ^mask, Xor: mark}}, fmt.Sprintf("--set-xmark 0x%x/0x%x", mark, mask), rev == 2
 	},
+	"CLASSIFY": func(rev uint8, i *info) ([]rs.Step, string, bool) {
+		class := i.u32(0)
+		return []rs.Step{rs.SetField{Field: rs.Priority, Xor: class}}, fmt.Sprintf("--set-class %04x:%04x", class>>16, class&0xffff), rev == 0
+	},
 	"CONNMARK": func(rev uint8, i *info) ([]rs.Step, string, bool) {
 		const set, save, restore = 0, 1, 2
 		ctmark, ctmask, nfmask, mode, shift := i.u32(0), i.u32(4), i.u32(8), i.u8(12), uint8(0)
@@ -165,7 +169,7 @@ var kernelTargets = map[string]func(c *Context, rev uint8, i *info) string{
 		}
 		return "--clamp-mss-to-pmtu"
 	},
-	"TTL": nil, "HL": nil, "NETMAP": nil, "TPROXY": nil, "TRACE": nil, "TEE": nil, "SET": changedSets, "CLASSIFY": nil, "CHECKSUM": nil,
+	"TTL": nil, "HL": nil, "NETMAP": nil, "TPROXY": nil, "TRACE": nil, "TEE": nil, "SET": changedSets, "CHECKSUM": nil,
 	"AUDIT": nil, "ECN": nil, "SECMARK": nil, "CONNSECMARK": nil, "SYNPROXY": nil, "TCPOPTSTRIP": nil, "RATEEST": nil, "IDLETIMER": nil, "HMARK": nil,
 	"CLUSTERIP": nil, "SNPT": nil, "DNPT": nil,
 }

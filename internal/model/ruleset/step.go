@@ -109,8 +109,8 @@ func (l Lookup) Part(i int, in Range) Test {
 // iptables rule counts after all of its matches and before its target (ip_tables.c: ADD_COUNTER).
 type Count struct{ Counter CounterID }
 
-// SetField changes a field: value = value & And ^ Xor, in the field's width. Only Mark and DSField; other changes are Slow.
-// Kernel: nft_meta and nft_payload set, xt_MARK (And = ^mask, Xor = mark), xt_DSCP, TOS.
+// SetField changes a field: value = value & And ^ Xor, in the field's width. Only Mark, Priority and DSField; other changes are Slow.
+// Kernel: nft_meta and nft_payload set, xt_MARK (And = ^mask, Xor = mark), xt_CLASSIFY, xt_DSCP, TOS.
 //
 // Payload says that nf_tables writes it into the packet: it writes an IPv4 checksum of 0 as 0xffff (nft_csum_replace), the targets of iptables do not.
 //
@@ -124,7 +124,7 @@ type SetField struct {
 }
 
 // SetByMap changes a field to the Data of the element of a map that the key is in; a key that is not there, or a part of it that the packet lacks, ends the rule.
-// Only Mark, and CTZone, which is a SetZone of nf_tables. Kernel: nft_lookup with a register, then nft_meta or nft_ct set.
+// Only Mark, Priority, and CTZone, which is a SetZone of nf_tables. Kernel: nft_lookup with a register, then nft_meta or nft_ct set.
 type SetByMap struct {
 	Field Field
 	Set   SetID

@@ -57,6 +57,8 @@ const (
 	vOrigDst
 	vOrigPorts // that of the source above 16 bits
 	numValues
+
+	vPriority value = 31 // is set, and never asked for
 )
 
 // AllValues is Shape.Asks of an image that asks for everything.
@@ -126,6 +128,7 @@ type test struct {
 // action is something that an entry does.
 type action struct {
 	kind     opKind
+	of       value // opMark: what is set
 	counter  ruleset.CounterID
 	hook     ruleset.Hook
 	and, xor uint32

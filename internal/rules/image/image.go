@@ -38,12 +38,13 @@ const AsksReceiver = 1 << 29
 // Sets is what entries change of a packet.
 type Sets uint32
 
-// What they can change: SHUNT_RULES_DS, SHUNT_RULES_MARK, SHUNT_RULES_NOTRACK and SHUNT_RULES_ZONE in bpf/types.h.
+// What they can change: SHUNT_RULES_DS, SHUNT_RULES_MARK, SHUNT_RULES_NOTRACK, SHUNT_RULES_ZONE and SHUNT_RULES_PRIORITY in bpf/types.h.
 const (
-	SetsDS    Sets = 1 << 30
-	SetsMark  Sets = 1 << 29
-	SetsTrack Sets = 1 << 28
-	SetsZone  Sets = 1 << 27
+	SetsDS       Sets = 1 << 30
+	SetsMark     Sets = 1 << 29
+	SetsTrack    Sets = 1 << 28
+	SetsZone     Sets = 1 << 27
+	SetsPriority Sets = 1 << 25
 
 	shapeOn   = 1 << 31 // SHUNT_RULES_ON
 	shapeTree = 1 << 26 // SHUNT_RULES_TREE

@@ -269,7 +269,9 @@ func (l *lowering) action(e *rules.Entry, s ruleset.Step) (action, bool) {
 		}
 		switch s.Field {
 		case ruleset.Mark:
-			return action{kind: opMark, and: s.And, xor: s.Xor}, true
+			return action{kind: opMark, of: vMark, and: s.And, xor: s.Xor}, true
+		case ruleset.Priority:
+			return action{kind: opMark, of: vPriority, and: s.And, xor: s.Xor}, s.And == 0
 		case ruleset.DSField:
 			return action{kind: opDS, and: s.And & 0xff, xor: s.Xor & 0xff, mask: mangled(s.Payload && l.o.Stage == Post)}, true
 		}

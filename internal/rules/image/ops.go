@@ -77,11 +77,15 @@ func (ops *operations) call(e *entry) (int, error) {
 
 // action does something, and goes on at next.
 func (ops *operations) action(a action, next int) int {
-	o := op{kind: a.kind, yes: next, no: next, mask: a.mask, lo: a.and, hi: a.xor}
+	o := op{kind: a.kind, of: a.of, yes: next, no: next, mask: a.mask, lo: a.and, hi: a.xor}
 	switch a.kind {
 	case opCount:
 		o.counted = a
 	case opMark, opRestore:
+		if a.of == vPriority {
+			ops.Shape.Sets |= SetsPriority
+			break
+		}
 		ops.Shape.Sets |= SetsMark
 	case opNoTrack:
 		ops.Shape.Sets |= SetsTrack
