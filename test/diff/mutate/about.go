@@ -55,7 +55,7 @@ var about = map[string]string{
 	"exceptions of two networks are elements":                      "rules_live_ipset_nets",
 	"pairs of prefix lengths beyond the bound are taken for none":  "rules_live_ipset_nets",
 	"sets that do not have the packet match":                       "rules_live_ipset_legacy",
-	"devices that an image does not know are others":               "rules_edge_device_groups",
+	"devices that rules tell from others are like those":           "rules_edge_device_groups",
 	"counters at ingress forget the padding":                       "rules_netdev_counters",
 	"senders of another network are remembered as the same":        "remembered_rules",
 	"marks are no part of what verdicts are remembered by":         "remembered_rules",
