@@ -33,7 +33,7 @@ const (
 // manyPods is how many pods a node has before it gets one more, and how often; starts is how many pods are started on each node.
 type startExtent struct{ starts, pods, more int }
 
-var startExtents = map[string]startExtent{"full": {2, 250, 8}, "quick": {20, 60, 5}, "smoke": {2, 4, 2}}
+var startExtents = map[string]startExtent{"full": {200, 250, 20}, "quick": {20, 60, 5}, "smoke": {2, 4, 2}}
 
 func runStarts(b *suite.Bench) error {
 	e := startExtents[b.Size.Name]

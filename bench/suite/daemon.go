@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -145,8 +144,8 @@ func (d *Daemon) Status() (*api.Status, error) {
 	return s, nil
 }
 
-// Reaction is the longest time that a round of the daemon took since a moment in which an event told of a link, from that to its effect, in milliseconds. It waits until
-// the daemon has noticed something.
+// Reaction is the longest time that a round of the daemon took since a moment, from the kernel's first event to its effect, in milliseconds. It waits until the
+// daemon has noticed something.
 func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
 	for range 20 {
 		events, err := d.events()
@@ -155,7 +154,7 @@ func (d *Daemon) Reaction(since time.Time) (ms float64, err error) {
 		}
 		some := false
 		for _, e := range events {
-			if e.When.After(since) && slices.Contains(e.Parts, "links") {
+			if e.When.After(since) {
 				ms, some = max(ms, e.TookMS), true
 			}
 		}
