@@ -19,8 +19,10 @@ shift
 
 go build -o bin/testlog ./tools/testlog
 failed=$(mktemp)
-trap 'rm -f "$failed"' EXIT
-go test -json -count=1 -p 2 "$packages" "$@" | bin/testlog -show "$SHOW" -never "$NEVER" -failed "$failed" && exit 0
+said=$(mktemp)
+# What ran and what was skipped, for the table at the end (suites.sh).
+trap 'sed -nE "s/^(PASS|FAIL): ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\\2 \\3 \\4/p" "$said" >>"${SUITE_TOLD:-/dev/null}"; rm -f "$failed" "$said"' EXIT
+go test -json -count=1 -p 2 "$packages" "$@" | bin/testlog -show "$SHOW" -never "$NEVER" -failed "$failed" | tee "$said" && exit 0
 
 mapfile -t again <"$failed"
 ((${#again[@]} > 0 && ${#again[@]} <= TRIES_AGAIN)) || exit 1

@@ -63,6 +63,11 @@ func edgeRules() []hand {
 	out[len(out)-1].slow.IP4 = true // as above
 	add("device groups", "bits beyond the mask", web, []string{drop, "fast"}, "ip link set p0 group 5", forwardChain("iptables-legacy", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP", "-m devgroup ! --src-group 0x6/0x1 -p tcp -j DROP"),
 		forwardChain("ip6tables-nft", "ACCEPT", "-m devgroup --src-group 0x7/0x1 -p udp -j DROP"))
+	add("devices told", "a device of which rules say nothing gets a group that they ask for, and leaves it, and so does one that packets never meet", web, []string{drop, "fast"}, nftFile("add table inet t",
+		"add chain inet t f { type filter hook forward priority 0; }", "add rule inet t f meta iifgroup 5 udp dport 53 counter drop", "add rule inet t f meta oifgroup 5 tcp dport 80 counter drop", "add rule inet t f iifname \"late*\" counter drop", "add rule inet t f counter"))
+	told := &out[len(out)-1]
+	told.steps = append(told.steps, step(web, "ip link set p0 group 5"), step(web, "ip link add late0 type veth peer name other0", "ip link set other0 group 5"), step(web, "ip link set p0 group 0", "ip link set p1 group 5"),
+		step(web, "ip link del late0"), step(web, "ip link set p1 group 0"))
 	add("types by tos", "the type of a receiver is asked without the packet's TOS", withTOS, []string{reach, "fast"}, "ip route add local 10.5.1.0/24 dev lo", "ip route add 10.5.1.0/24 tos 0x10 via 10.0.2.10 table local", "ip route add local 10.5.0.0/18 dev lo", "ip route add 10.5.2.0/24 tos 0x10 via 10.0.2.10",
 		forwardChain("iptables-legacy", "ACCEPT", "-p udp -m addrtype --dst-type LOCAL -j DROP"))
 	out[len(out)-1].slow.IP4 = true // and a receiver for one of type unicast
